@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,8 @@ class Import:
     target: str
     line: int
     in_function: bool
+    members: tuple[str, ...] = ()  # what `from target import …` names: submodules, perhaps
+    for_types: bool = False  # under `if TYPE_CHECKING`: a tie between rooms, though it does not run
 
 
 def absolute(module: str, node: ast.ImportFrom, is_package: bool) -> str:
@@ -62,21 +64,24 @@ def absolute(module: str, node: ast.ImportFrom, is_package: bool) -> str:
 
 
 def imports(module: str, tree: ast.Module, is_package: bool) -> Iterator[Import]:
-    """Every import that can run, where it stands; those under TYPE_CHECKING count too: a type is a tie."""
-    inner = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.walk(node)
-    }
+    """Every import, wherever it stands."""
+    functions = within(tree, lambda n: isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+    typing_only = within(tree, lambda n: isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test))
     for node in ast.walk(tree):
-        late = id(node) in inner
+        where = (id(node) in functions, id(node) in typing_only)
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(alias.name, node.lineno, late)
+                yield Import(alias.name, node.lineno, where[0], (), where[1])
         elif isinstance(node, ast.ImportFrom):
             base = absolute(module, node, is_package)
-            yield from (Import(name, node.lineno, late) for name in named(base, node))
+            members = tuple(f"{base}.{alias.name}" for alias in node.names)
+            for name in named(base, node):
+                yield Import(name, node.lineno, where[0], members, where[1])
+
+
+def within(tree: ast.Module, chosen: Callable[[ast.AST], bool]) -> set[int]:
+    """The ids of all nodes at or below a node that `chosen` picks."""
+    return {id(child) for node in ast.walk(tree) if chosen(node) for child in ast.walk(node)}
 
 
 def named(base: str, node: ast.ImportFrom) -> Iterator[str]:
@@ -157,20 +162,25 @@ def dynamic_imports(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def reachable(start: str) -> dict[str, str]:
-    """All modules that importing `start` imports at once, each with the module that asks for it first."""
+    """All modules that importing `start` imports, each with the module that asks for it first."""
     known = dict(modules())
     found, todo = {start: start}, [start]
     while todo:
         name = todo.pop()
-        if name not in known:
-            continue
-        path = known[name]
-        for item in imports(name, ast.parse(path.read_text("utf-8")), path.name == "__init__.py"):
-            for target in (item.target, *packages_above(item.target)):
-                if target not in found and target != "isobit":
-                    found[target] = name
-                    todo.append(target)
+        for target in runs(name, known) if name in known else ():
+            if target not in found and target != "isobit":  # whose own imports wait for a name to be used
+                found[target] = name
+                todo.append(target)
     return found
+
+
+def runs(name: str, known: dict[str, Path]) -> Iterator[str]:
+    """The modules that importing `name` asks for, and the packages above each."""
+    path = known[name]
+    for item in imports(name, ast.parse(path.read_text("utf-8")), path.name == "__init__.py"):
+        if not item.for_types:
+            yield from (item.target, *packages_above(item.target))
+            yield from (member for member in item.members if member in known)
 
 
 def packages_above(name: str) -> list[str]:
@@ -207,6 +217,7 @@ def test_the_public_names_are_what_the_package_says() -> None:
 
 
 def test_an_artifact_loads_with_numpy_alone() -> None:
+    assert "isobit.artifact.load" in dict(modules())
     found = reachable("isobit.artifact.load")
     outside = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) - {"isobit"}
     reasons = {name: found[name] for name in found if name.split(".")[0] in outside}
@@ -251,7 +262,7 @@ def test_a_bad_module_is_caught(module: str, source: str, reason: str) -> None:
 GOOD = [
     ("isobit.compiler", True, "from .fuse import fuse\nfrom ..ir import graph\n"),
     ("isobit.compiler.fuse", False, "import os\nimport numpy\nfrom isobit.ir import graph\nx = os.sep\n"),
-    ("isobit.torch.eager", False, "import torch.library\nfrom torch import nn\nfrom isobit.runtime import p\n"),
+    ("isobit.torch.eager", False, "import torch.fx\nfrom torch import nn\nfrom isobit.runtime import p\n"),
     ("isobit.codegen.emit", False, "from llvmlite import ir\n"),
     ("isobit.artifact.export", False, "from isobit.torch import table\nfrom isobit import __version__\n"),
     ("isobit.cli.main", False, "import os\nimport typer\nx = os.environ.get('X')\n"),
