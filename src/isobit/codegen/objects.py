@@ -1,0 +1,87 @@
+"""LLVM IR text to object code."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from isobit.codegen.target import Target
+
+
+class KernelError(RuntimeError):
+    """LLVM IR that does not compile, or that would break the arithmetic; the message names the kernel."""
+
+
+# Flags and attributes that let LLVM change bits, and intrinsics whose result it leaves to a library or to its mood.
+_INEXACT = re.compile(
+    r"^[^;\n]*\b(?:f(?:add|sub|mul|div|rem|neg|cmp)|fptrunc|fpext|select|phi|call)\s+(?:fast|nnan|ninf|nsz|arcp|contract|afn|reassoc)\s"
+    r"|\"(?:unsafe-fp-math|no-(?:nans|infs|signed-zeros)-fp-math|approx-func-fp-math)\"=\"true\""
+    r"|\"denormal-fp-math"
+    r"|@llvm\.(?:fmuladd|sin|cos|tan|a?sinh?|a?cosh?|a?tanh?|atan2|exp|exp2|exp10|log|log2|log10|pow|powi)\.",
+    re.MULTILINE,
+)
+
+
+def compile_object(source_text: str, target: Target, name: str = "kernel") -> bytes:
+    """Compile LLVM IR text to a position-independent object for ``target``, optimised at O3 without changing a bit.
+
+    ``name`` stands in error messages. Raises KernelError if the text does not parse or verify, or if it asks for
+    fast-math, contraction or a library's elementary function.
+    """
+    reject_inexact(source_text, name)
+    machine = _target_machine(target)
+    with llvm.create_context() as context, _parse(source_text, name, context) as module:
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        _verify(module, name)
+        _optimise(module, machine)
+        return bytes(machine.emit_object(module))
+
+
+def reject_inexact(source_text: str, name: str) -> None:
+    """Raise KernelError at the first line that would let LLVM change the bits of a result."""
+    found = _INEXACT.search(source_text)
+    if found is not None:
+        line = source_text.count("\n", 0, found.start()) + 1
+        raise KernelError(f"kernel {name}, line {line}: {found.group().strip()!r} may change the bits of a result")
+
+
+def compiler_version() -> str:
+    """What, besides text and target, decides the object code: the versions of LLVM and of its binding."""
+    return f"llvm {'.'.join(map(str, llvm.llvm_version_info))} llvmlite {llvmlite.__version__}"
+
+
+def _parse(text: str, name: str, context: llvm.ContextRef) -> llvm.ModuleRef:
+    try:
+        return llvm.parse_assembly(text, context)
+    except RuntimeError as error:
+        raise KernelError(f"kernel {name} does not parse: {error}") from None
+
+
+def _verify(module: llvm.ModuleRef, name: str) -> None:
+    try:
+        module.verify()
+    except RuntimeError as error:
+        raise KernelError(f"kernel {name} is not valid LLVM IR: {error}") from None
+
+
+def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _target_machine(target: Target) -> llvm.TargetMachine:
+    _initialise_targets()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+@cache
+def _initialise_targets() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
