@@ -1,10 +1,10 @@
 """A graph of statements in index notation, and the handle (`Value`) through which operators build it.
 
-    Stmt = Input(position)
-         | Map(axes, body)                              y[axes] = body
-         | Reduce(axes, run, kind, body, aux)           y[axes] = kind over one run (row-major over `run`) of body
-         | Contract(axes, over, lhs, rhs)               y[axes] = Σ lhs·rhs over `over` (row-major), ARITHMETIC.md §4
-         | Reshape(source)                              the same elements in row-major order under another shape
+Stmt = Input(position)
+     | Map(axes, body)                              y[axes] = body
+     | Reduce(axes, run, kind, body, aux)           y[axes] = kind over one run (row-major over `run`) of body
+     | Contract(axes, over, lhs, rhs)               y[axes] = Σ lhs·rhs over `over` (row-major), ARITHMETIC.md §4
+     | Reshape(source)                              the same elements in row-major order under another shape
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class Graph:
         """y[over] = body."""
         return self._add(Map(tuple(over), body), body.dtype, tuple(a.extent for a in over))
 
-    def reduce(self, kind: str, keep: Sequence[Axis], run: Sequence[Axis], body: Expr, aux: Expr | None = None) -> Value:
+    def reduce(
+        self, kind: str, keep: Sequence[Axis], run: Sequence[Axis], body: Expr, aux: Expr | None = None
+    ) -> Value:
         """y[keep] = `kind` over the run `run` (its axes in row-major order) of body."""
         if kind not in REDUCTIONS or (kind == "m2") != (aux is not None):
             raise ValueError(f"no such reduction: {kind!r} (aux {'given' if aux else 'missing'})")
