@@ -13,10 +13,11 @@ import hashlib
 import time
 from collections.abc import Iterable
 
-import torch
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
+import torch
+from torch import Tensor, nn
 
 
 class DigitsNet(nn.Module):

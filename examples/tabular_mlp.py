@@ -12,10 +12,11 @@ import argparse
 import hashlib
 import time
 
-import torch
 from sklearn.datasets import load_breast_cancer
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
+import torch
+from torch import Tensor, nn
 
 
 def build(columns: int, width: int = 64) -> nn.Module:
