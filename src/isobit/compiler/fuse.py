@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from isobit.compiler.outputs import providers
 from isobit.compiler.simplify import Program, expressions, sources
 from isobit.ir.expr import Affine, Axis, Const, Expr, Load, Op, loads, walk
-from isobit.ir.graph import Contract, Input, Map, Node, Reduce, Reshape
+from isobit.ir.graph import Assemble, Contract, Input, Map, Node, Reduce, Reshape
 from isobit.ir.ops import ELEMENTARY
 
 BIG_RUN = 32768
@@ -76,7 +77,7 @@ class _Fuser:
 
     def run(self) -> list[Group]:
         for node in self.p.nodes.values():
-            if isinstance(node.stmt, Input | Reshape):
+            if isinstance(node.stmt, Input | Reshape | Assemble):
                 continue
             self._place(node)
         return self._ordered()
@@ -118,18 +119,14 @@ class _Fuser:
                 self.needs[group.id].add(h)
 
     def _needed(self, node: Node) -> set[int]:
-        out = set()
-        for s in sources(node.stmt):
-            while isinstance(self.p.nodes[s].stmt, Reshape):
-                s = self.p.nodes[s].stmt.source  # type: ignore[union-attr]
-            if s in self.home:
-                out.add(self.home[s].id)
-        return out
+        """The groups that compute what `node` reads."""
+        behind = (i for s in sources(node.stmt) for i in providers(s, self.p.nodes))
+        return {self.home[i].id for i in behind if i in self.home}
 
     def _acyclic(self, group: Group, node: Node) -> bool:
-        """Nothing that `node` needs from other groups may itself need `group`; a reshape of the group's own is outside."""
+        """Nothing that `node` reads from memory is made by `group`, nor by a group that itself needs `group`."""
         for s in sources(node.stmt):
-            if isinstance(self.p.nodes[s].stmt, Reshape) and self._root(s) in group.members:
+            if s not in group.members and any(i in group.members for i in providers(s, self.p.nodes)):
                 return False
         todo, seen = [h for h in self._needed(node) if h != group.id], set()
         while todo:
@@ -140,10 +137,6 @@ class _Fuser:
                 seen.add(h)
                 todo.extend(self.needs[h])
         return True
-
-    def _root(self, s: int) -> int:
-        stmt = self.p.nodes[s].stmt
-        return self._root(stmt.source) if isinstance(stmt, Reshape) else s
 
     def _ordered(self) -> list[Group]:
         done: dict[int, Group] = {}
@@ -252,7 +245,9 @@ def _join_reduce(group: Group, node: Node, stmt: Reduce) -> Member | None:
         return _split(group, node, stmt, bind, level)
     if not _complete(bind, run, group.inner) or [bind[a] for a in run] != group.inner:
         return None
-    if not all(bind.get(a) in (None, *group.outer) for a in kept) or not _complete_kept(bind, kept, group.outer):
+    if not all(bind.get(a) in (None, *group.outer) for a in kept) or not _complete_kept(
+        bind, kept, group.outer
+    ):
         return None
     if level and (group.big or _inner_size(group) > MAX_ROW):
         return None

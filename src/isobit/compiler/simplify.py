@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from isobit.ir.expr import Affine, Axis, Const, Expr, Load, axes, loads, rewrite, substitute
-from isobit.ir.graph import Contract, Graph, Input, Map, Node, Reduce, Reshape, Stmt
+from isobit.ir.graph import Assemble, Contract, Graph, Input, Map, Node, Reduce, Reshape, Stmt
 
 Nodes = dict[int, Node]
 
@@ -27,6 +27,8 @@ def sources(stmt: Stmt) -> list[int]:
     """The nodes a statement reads."""
     if isinstance(stmt, Reshape):
         return [stmt.source]
+    if isinstance(stmt, Assemble):
+        return [part.source for part in stmt.parts]
     return [load.source for e in expressions(stmt) for load in loads(e)]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from isobit.arithmetic.dtypes import DType
 from isobit.compiler.fuse import Group
-from isobit.compiler.outputs import root, view_strides
+from isobit.compiler.outputs import providers, root, view_strides
 from isobit.compiler.simplify import Program, sources
-from isobit.ir.graph import Input, Node, Reshape
+from isobit.ir.graph import Assemble, Input, Node, Part, Reshape
 from isobit.ir.layout import Layout, contiguous_strides
 
 ALIGNMENT = 64
@@ -36,14 +35,13 @@ class Interval:
 
 
 def stored_members(p: Program, groups: list[Group]) -> set[int]:
-    """Nodes that need memory: outputs, and whatever is read from outside their own group."""
-    out = set(p.outputs) | {root(i, p.nodes) for i in p.outputs}
+    """Computed nodes that need memory: outputs, parts, and whatever is read from outside their own group."""
+    out = {s for i in p.outputs for s in providers(i, p.nodes)}
     for group in groups:
         for member in group.members.values():
             for s in sources(member.node.stmt):
-                top = root(s, p.nodes)
-                if top not in group.members or top != s:
-                    out.add(top)
+                if s not in group.members:
+                    out.update(providers(s, p.nodes))
     return out
 
 
@@ -61,53 +59,82 @@ class _Planner:
         self.p, self.groups, self.inputs, self.outputs = p, groups, inputs, outputs
         self.arena = len(inputs) + len(outputs)
         self.storage: dict[int, Storage] = {}
+        self.host = {
+            part.source: (n, part)
+            for n in p.nodes.values()
+            if isinstance(n.stmt, Assemble)
+            for part in n.stmt.parts
+        }
 
     def run(self) -> tuple[dict[int, Storage], int]:
         self._callers_memory()
         stored = stored_members(self.p, self.groups)
-        temporaries = [i for g in self.groups for i in g.members if i in stored and i not in self.storage]
-        spans = self._lifetimes(temporaries)
-        offsets, total = pack(spans)
+        owners = {self._owner(i) for g in self.groups for i in g.members if i in stored}
+        offsets, total = pack(self._lifetimes({i for i in owners if i not in self.storage}))
         for i, offset in offsets.items():
             n = self.p.nodes[i]
             self.storage[i] = Storage(self.arena, offset, contiguous_strides(n.shape), n.dtype)
         for n in self.p.nodes.values():
-            if isinstance(n.stmt, Reshape) and n.id not in self.storage:
-                self._view(n)
+            if isinstance(n.stmt, Reshape):
+                self._view(n, n.stmt)
+            elif n.id in self.host and self._owner(n.id) in self.storage:
+                self._resolve(n.id)
         return self.storage, total
+
+    def _owner(self, i: int) -> int:
+        """The node whose buffer holds node `i`."""
+        while i in self.host:
+            i = self.host[i][0].id
+        return i
+
+    def _resolve(self, i: int) -> Storage:
+        if i not in self.storage:
+            whole, part = self.host[i]
+            self.storage[i] = _inside(self._resolve(whole.id), part)
+        return self.storage[i]
 
     def _callers_memory(self) -> None:
         for n in self.p.nodes.values():
             if isinstance(n.stmt, Input):
-                self.storage[n.id] = Storage(n.stmt.position, 0, self.inputs[n.stmt.position].strides, n.dtype)
+                self.storage[n.id] = Storage(
+                    n.stmt.position, 0, self.inputs[n.stmt.position].strides, n.dtype
+                )
         for k, (i, layout) in enumerate(zip(self.p.outputs, self.outputs, strict=True)):
-            slot = len(self.inputs) + k
-            self.storage[i] = Storage(slot, 0, layout.strides, layout.dtype)
+            self.storage[i] = Storage(len(self.inputs) + k, 0, layout.strides, layout.dtype)
             top = root(i, self.p.nodes)
             if top != i:  # the reshape's buffer, seen with the source's shape
-                self.storage[top] = replace(self.storage[i], strides=contiguous_strides(self.p.nodes[top].shape))
+                self.storage[top] = replace(
+                    self.storage[i], strides=contiguous_strides(self.p.nodes[top].shape)
+                )
 
-    def _view(self, n: Node) -> None:
-        assert isinstance(n.stmt, Reshape)
-        source = self.storage.get(n.stmt.source)
-        if source is None:
-            return  # nothing that runs reads it
-        strides = view_strides(self.p.nodes[n.stmt.source].shape, source.strides, n.shape)
+    def _view(self, n: Node, stmt: Reshape) -> None:
+        if n.id in self.storage or stmt.source not in self.storage:
+            return  # an output that has its buffer, or nothing that runs reads it
+        source = self.storage[stmt.source]
+        strides = view_strides(self.p.nodes[stmt.source].shape, source.strides, n.shape)
         if strides is None:
-            raise AssertionError(f"reshape {n.id} of {n.origin} is no view; the pass `settle` must have missed it")
+            raise AssertionError(
+                f"reshape {n.id} of {n.origin} is no view; the pass `settle` must have missed it"
+            )
         self.storage[n.id] = replace(source, strides=strides)
 
-    def _lifetimes(self, temporaries: Iterable[int]) -> dict[int, Interval]:
-        wanted = set(temporaries)
+    def _lifetimes(self, wanted: set[int]) -> dict[int, Interval]:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for k, group in enumerate(self.groups):
             for member in group.members.values():
-                for i in (member.node.id, *(root(s, self.p.nodes) for s in sources(member.node.stmt))):
+                touched = [member.node.id, *(root(s, self.p.nodes) for s in sources(member.node.stmt))]
+                for i in map(self._owner, touched):
                     if i in wanted:
                         first.setdefault(i, k)
                         last[i] = k
         return {i: Interval(_bytes(self.p.nodes[i]), first[i], last[i]) for i in wanted}
+
+
+def _inside(whole: Storage, part: Part) -> Storage:
+    shift = sum(o * s for o, s in zip(part.offset, whole.strides, strict=True))
+    strides = tuple(s * t for s, t in zip(whole.strides, part.step, strict=True))
+    return replace(whole, offset=whole.offset + shift * whole.dtype.itemsize, strides=strides)
 
 
 def _bytes(n: Node) -> int:

@@ -60,7 +60,23 @@ class Reshape:
     source: int
 
 
-Stmt = Input | Map | Reduce | Contract | Reshape
+@dataclass(frozen=True)
+class Part:
+    """Element i of dim d of node `source` stands at offset[d] + step[d]·i in the assembled tensor."""
+
+    source: int
+    offset: tuple[int, ...]
+    step: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Assemble:
+    """Concatenation and interleaving: the parts cover every element exactly once."""
+
+    parts: tuple[Part, ...]
+
+
+Stmt = Input | Map | Reduce | Contract | Reshape | Assemble
 
 
 @dataclass(frozen=True)
@@ -121,6 +137,22 @@ class Graph:
         if math.prod(shape) != math.prod(x.shape):
             raise ValueError(f"cannot view {x.shape} as {shape}")
         return x if shape == x.shape else self._add(Reshape(x.id), x.dtype, shape)
+
+    def assemble(
+        self, shape: Iterable[int], parts: Sequence[tuple[Value, Sequence[int], Sequence[int]]]
+    ) -> Value:
+        """One tensor of `shape` from (part, offsets, steps), which must cover it exactly once (counted, not proved)."""
+        shape = tuple(shape)
+        if not parts or sum(math.prod(v.shape) for v, _, _ in parts) != math.prod(shape):
+            raise ValueError(f"parts {[v.shape for v, _, _ in parts]} do not cover {shape}")
+        for v, offset, step in parts:
+            ends = [o + s * (n - 1) for o, s, n in zip(offset, step, v.shape, strict=True)]
+            if math.prod(v.shape) and any(
+                o < 0 or e >= n for o, e, n in zip(offset, ends, shape, strict=True)
+            ):
+                raise ValueError(f"part {v.shape} at {tuple(offset)} with steps {tuple(step)} leaves {shape}")
+        stmt = Assemble(tuple(Part(v.id, tuple(offset), tuple(step)) for v, offset, step in parts))
+        return self._add(stmt, parts[0][0].dtype, shape)
 
     def value(self, node: int) -> Value:
         return Value(self, node)
