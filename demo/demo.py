@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 
 from isobit.codegen.target import host_levels
+from isobit.record.trace import read_steps
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -94,17 +95,17 @@ def plain_pytorch() -> None:
         console.print(f"   They part at step {step}, {end}.")
 
 
-def record(threads: int, save: Path) -> tuple[str, list[str]]:
-    """Train under Isobit; the run's id and the digests of its steps."""
+def record(threads: int, save: Path) -> list[str]:
+    """Train under Isobit; the recorded digests of the parameters after every step."""
     ran = isobit("run", "--threads", str(threads), SCRIPT, "--epochs", EPOCHS, "--save", save)
     shown = json.loads(start("-m", "isobit", "show", "latest", "--json").out)
     console.print(f"   {ran.seconds:.1f} s, run {shown['id']}", style="dim")
-    return shown["id"], [step["parameters"][:16] for step in shown["trace"]]
+    return [step.parameters[:16] for step in read_steps(ROOT / ".isobit" / "runs" / shown["id"])]
 
 
 def one_digest(save: Path) -> bool:
     title("2  The same script under Isobit, recorded")
-    (_, one), (_, two) = record(1, save), record(2, save)
+    one, two = record(1, save), record(2, save)
     show_side_by_side(one, two)
     step = first_difference(one, two)
     if step is not None or not one:
@@ -134,9 +135,7 @@ def without_pytorch(save: Path, folder: Path) -> bool:
     console.print(f"   predictions, PyTorch under Isobit:      {inside}")
     console.print(f"   predictions, digits.iso ({size >> 10} KiB) alone: {outside}")
     same = inside == outside
-    console.print(
-        "   [green]The same bits.[/]" if same else "   [red]They differ: this is a bug in Isobit.[/]"
-    )
+    console.print("   [green]The same bits.[/]" if same else "   [red]They differ: this is a bug in Isobit.[/]")
     return same
 
 
@@ -147,9 +146,7 @@ def main() -> int:
         save = folder / "digits.pt"
         plain_pytorch()
         kept = [one_digest(save), replay(), without_pytorch(save, folder)]
-    console.print(
-        f"\n   {time.perf_counter() - begun:.0f} s in all. The runs are kept: isobit runs", style="dim"
-    )
+    console.print(f"\n   {time.perf_counter() - begun:.0f} s in all. The runs are kept: isobit runs", style="dim")
     return 0 if all(kept) else 1
 
 

@@ -1,0 +1,1 @@
+"""Speed, as ratios to PyTorch on the same threads: `python -m bench [CASE...]`."""
