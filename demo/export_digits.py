@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import isobit
-import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from digits_cnn import DigitsNet, digits

@@ -12,9 +12,8 @@ import runpy
 import sys
 from typing import Any
 
-from torch.optim.optimizer import register_optimizer_step_post_hook
-
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 def report_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:

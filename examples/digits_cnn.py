@@ -13,11 +13,10 @@ import hashlib
 import time
 from collections.abc import Iterable
 
-from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
-
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class DigitsNet(nn.Module):

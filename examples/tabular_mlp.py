@@ -12,11 +12,10 @@ import argparse
 import hashlib
 import time
 
-from sklearn.datasets import load_breast_cancer
-from torch.utils.data import DataLoader, TensorDataset
-
 import torch
+from sklearn.datasets import load_breast_cancer
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def build(columns: int, width: int = 64) -> nn.Module:
