@@ -1,0 +1,162 @@
+"""The process that runs a script: opens the record, switches Isobit on, runs, closes the record.
+
+It is started afresh (cli.plan) so that the hash seed holds and nothing of the command line's machinery is
+loaded.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import isobit
+from isobit.cli.plan import Plan
+from isobit.cli.script import Outcome, StopRun, run_script
+from isobit.record.capture import CodeCapture, tree_of
+from isobit.record.errors import RecordError
+from isobit.record.git import git_state
+from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, Manifest, Replay, Settings
+from isobit.record.process import current_process
+from isobit.record.recorder import Recorder, utc_now
+from isobit.record.replay import Comparison
+from isobit.record.store import Store, open_run
+from isobit.record.surroundings import machine, packages
+from isobit.record.trace import Step
+from isobit.torch.events import Event, HoleEvent, NoteEvent, SessionInfo, SessionOptions, StepEvent
+from isobit.torch.session import exact_session
+
+USAGE = 2  # the exit code of what went wrong before the script began
+
+
+def main() -> None:
+    """Run the plan in ``sys.argv[1]`` and exit as the script did."""
+    plan = Plan.from_json(sys.argv[1])
+    try:
+        launch = Launch(plan)
+    except RecordError as error:
+        print(f"isobit: {error}", file=sys.stderr)
+        sys.exit(USAGE)
+    sys.exit(launch.run())
+
+
+class Launch:
+    """One run of a script, from the opening of its record to its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        root = Path(plan.root) if plan.root else tree_of(Path(plan.script))
+        self._comparison = Comparison(open_run(Path(plan.replay_folder))) if plan.replay_folder else None
+        run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
+        self._recorder = Recorder(run)
+        self._capture = CodeCapture(root, run.code, (Path(isobit.__file__).parent,))
+        self._capture.add(plan.script)
+        self._code = Code(str(root), self._capture.relative(plan.script) or plan.script, git=git_state(root))
+        self._recorder.update(code=self._code_now())
+        self._session = ExitStack()
+        self._outcome = Outcome(INTERRUPTED, 130)
+        atexit.register(self._finish)  # the first, so it comes after all the script's handlers and threads
+
+    def run(self) -> int:
+        """Run the script and return its exit code."""
+        self._say(f"run {self._recorder.run.manifest.id}")
+        try:
+            info = self._session.enter_context(exact_session(_options(self._plan), self._sink))
+        except (ValueError, NotImplementedError) as error:
+            self._outcome = Outcome(FAILED, USAGE, str(error))
+            print(f"isobit: {error}", file=sys.stderr)
+            return USAGE
+        self._recorder.update(settings=_settings(self._plan, info))
+        self._capture.install()
+        argv = [self._plan.argv0, *self._plan.args]
+        self._outcome = run_script(self._plan.script, argv, self._plan.paths)
+        return self._outcome.exit_code
+
+    def _finish(self) -> None:
+        """Close the record. The exact arithmetic stays on until here: threads may outlive the last line."""
+        if not self._recorder.active:  # a forked child's exit
+            return
+        self._session.close()
+        self._capture.add_loaded()
+        end, run_id = self._outcome, self._recorder.run.manifest.id
+        replay = self._replay_judged(end)
+        self._recorder.finish(end.status, end.exit_code, end.error, code=self._code_now(), replay=replay)
+        steps = self._recorder.steps
+        self._say(f"run {run_id} {end.status}, {steps} step{'s' * (steps != 1)}")
+
+    def _replay_judged(self, end: Outcome) -> Replay | None:
+        replay = self._recorder.run.manifest.replay
+        if replay is None or self._comparison is None:
+            return replay
+        verdict = self._comparison.verdict(end.status, end.exit_code, end.error)
+        return dataclasses.replace(replay, verdict=verdict)
+
+    def _sink(self, event: Event) -> None:
+        """Record an event; ends the script where there is no need to go on."""
+        match event:
+            case StepEvent():
+                step = self._recorder.step(event.optimizer, event.losses, event.parameters)
+                if step is not None and not self._goes_on(step):
+                    raise StopRun
+            case HoleEvent():
+                self._recorder.hole(event.operator, event.reason, event.count)
+            case NoteEvent():
+                self._recorder.note(event.text)
+
+    def _goes_on(self, step: Step) -> bool:
+        if self._comparison is not None and not self._comparison.matches(step):
+            return False
+        return self._plan.steps is None or step.index + 1 < self._plan.steps
+
+    def _code_now(self) -> Code:
+        """What has been copied so far. Isobit's own way into the path is no part of the script's."""
+        return dataclasses.replace(
+            self._code,
+            paths=self._capture.paths(),
+            files=dict(self._capture.files),
+            left_out=dict(self._capture.left_out),
+        )
+
+    def _say(self, text: str) -> None:
+        if not self._plan.quiet:
+            print(f"isobit: {text}", file=sys.stderr, flush=True)
+
+
+def _manifest(plan: Plan, run_id: str) -> Manifest:
+    """All that is known before the script's first line."""
+    return Manifest(
+        id=run_id,
+        status=RUNNING,
+        command=plan.command,
+        script=plan.argv0,
+        args=plan.args,
+        cwd=os.getcwd(),
+        settings=_settings(plan, None),
+        process=current_process(),
+        started=utc_now(),
+        isobit=isobit.__version__,
+        machine=machine(),
+        packages=packages(),
+        replay=Replay(plan.replay_of, plan.replay_code) if plan.replay_of else None,
+    )
+
+
+def _settings(plan: Plan, info: SessionInfo | None) -> Settings:
+    return Settings(
+        mode="plain" if plan.plain else "exact",
+        seed=plan.seed,
+        hash_seed=plan.hash_seed,
+        strict=plan.strict,
+        asked_threads=plan.threads,
+        asked_cpu=plan.cpu,
+        threads=info.threads if info else None,
+        cpu=info.cpu if info else None,
+        steps=plan.steps,
+    )
+
+
+def _options(plan: Plan) -> SessionOptions:
+    return SessionOptions(plan.threads, plan.cpu, plan.strict, plan.plain, plan.seed)

@@ -1,0 +1,82 @@
+"""What the process that runs a script is told, and how it is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import isobit
+
+# The folder that isobit lies in goes to the end of the path: the script must find what it would find
+# without us.
+_BOOT = (
+    "import sys\n"
+    "sys.path[:1] = [] if sys.path[:1] == [''] else sys.path[:1]\n"
+    "sys.path += [] if {home!r} in sys.path else [{home!r}]\n"
+    "from isobit.cli.launch import main\n"
+    "main()\n"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run of a script. ``script`` is the file to run, ``argv0`` how the user named it."""
+
+    script: str
+    argv0: str
+    args: tuple[str, ...]
+    command: tuple[str, ...]
+    home: str  # the .isobit folder that gets the record
+    seed: int = 0
+    threads: int | None = None
+    cpu: str | None = None
+    strict: bool = False
+    plain: bool = False
+    steps: int | None = None  # stop after so many
+    quiet: bool = False
+    run_id: str | None = None  # None: choose one
+    root: str | None = None  # of the script's own tree; None: find it
+    paths: tuple[str, ...] = ()  # goes into sys.path after the script's folder
+    replay_folder: str | None = None  # the record to compare with
+    replay_of: str | None = None
+    replay_code: str = "record"
+
+    @property
+    def hash_seed(self) -> str:
+        """The seed as PYTHONHASHSEED takes it."""
+        return str(self.seed % 2**32)
+
+    def to_json(self) -> str:
+        """One line that from_json() reads."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """The plan that to_json() wrote."""
+        data: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
+        return Plan(**data)
+
+
+def process_command(plan: Plan) -> list[str]:
+    """The command that runs `plan` in a fresh interpreter with this one's flags."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    boot = _BOOT.format(home=str(Path(isobit.__file__).resolve().parents[1]))
+    return [sys.executable, *flags, "-c", boot, plan.to_json()]
+
+
+def process_environment(plan: Plan) -> dict[str, str]:
+    """This environment with the hash seed, which a process can only be given at its start."""
+    return {**os.environ, "PYTHONHASHSEED": plan.hash_seed}
+
+
+def become(plan: Plan) -> None:
+    """Replace this process by one that runs `plan`; never returns."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, process_command(plan), process_environment(plan))

@@ -1,0 +1,98 @@
+"""Runs a Python file as `python FILE` would: as ``__main__``, with its own ``sys.argv``, path and
+tracebacks.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, STOPPED
+
+_HIDDEN = "isobit.torch.steps"  # its wrapper of backward() stands between the script and PyTorch
+
+
+class StopRun(BaseException):
+    """Ends the script because Isobit has seen enough; not an Exception, so that the script does not catch
+    it.
+    """
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a script ended."""
+
+    status: str
+    exit_code: int
+    error: str | None = None
+
+
+def run_script(path: str, argv: list[str], paths: tuple[str, ...]) -> Outcome:
+    """Run the file `path`; `paths` goes into ``sys.path`` after the script's own folder.
+
+    What the script raises is printed as Python prints it, without Isobit's frames.
+    """
+    sys.argv[:] = argv
+    sys.path[:0] = [str(Path(path).resolve().parent), *paths]
+    main = _main_module(path)
+    try:
+        exec(compile(Path(path).read_bytes(), path, "exec"), main.__dict__)
+    except StopRun:
+        return Outcome(STOPPED, 0)
+    except SystemExit as error:
+        return _exited(error)
+    except KeyboardInterrupt as error:
+        _show(error, path)
+        return Outcome(INTERRUPTED, 130)
+    except BaseException as error:
+        _show(error, path)
+        return Outcome(FAILED, 1, f"{type(error).__name__}: {error}")
+    return Outcome(FINISHED, 0)
+
+
+def _main_module(path: str) -> ModuleType:
+    """A fresh ``__main__`` as it is before the first line of a script."""
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path,
+        __builtins__=__builtins__,
+        __cached__=None,
+        __loader__=SourceFileLoader("__main__", path),
+    )
+    sys.modules["__main__"] = main
+    return main
+
+
+def _exited(error: SystemExit) -> Outcome:
+    """What `python` makes of sys.exit(): a number, nothing, or a message on stderr."""
+    if error.code is None or isinstance(error.code, int):
+        code = (error.code or 0) & 0xFF
+    else:
+        print(error.code, file=sys.stderr)
+        code = 1
+    return Outcome(FAILED if code else FINISHED, code, None if code == 0 else f"SystemExit: {error.code}")
+
+
+def _show(error: BaseException, path: str) -> None:
+    """Print the traceback by the hook that is set, from the script's first frame on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = _without_ours(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    if trace is None:
+        return None
+    rest = _without_ours(trace.tb_next)
+    if trace.tb_frame.f_globals.get("__name__") == _HIDDEN:
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

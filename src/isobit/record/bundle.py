@@ -1,0 +1,60 @@
+"""A run in one file: a zip archive of its folder, which can be shown and replayed as it is."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from isobit.record.errors import RecordError
+from isobit.record.manifest import NAME
+from isobit.record.store import Run
+
+
+def write_bundle(run: Run, target: Path) -> None:
+    """Write `run` to `target`; raises RecordError if that fails, and leaves no half a file.
+
+    A run that is marked as running is bundled with the status it has now: there is no process to ask for
+    elsewhere.
+    """
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(draft, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            archive.writestr(NAME, _settled(run))
+            for path in sorted(run.folder.rglob("*")):
+                if path.is_file() and path != run.folder / NAME:
+                    archive.write(path, path.relative_to(run.folder))
+        os.replace(draft, target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise RecordError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _settled(run: Run) -> str:
+    settled = dataclasses.replace(run.manifest, status=run.status)
+    return json.dumps(dataclasses.asdict(settled), indent=1, ensure_ascii=True)
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether `path` is a bundle."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return NAME in archive.namelist()
+
+
+def unpacked(path: Path) -> Path:
+    """A temporary folder with the contents of the bundle, deleted when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="isobit-bundle-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise RecordError(f"{path} cannot be unpacked: {error}") from error
+    return folder

@@ -1,0 +1,181 @@
+"""The manifest: all that is known of a run apart from its steps, as one versioned JSON file.
+
+Fields may be added within a schema version, with a default; a reader ignores fields that it does not know.
+A change that an old reader would misread raises the version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isobit.record.errors import RecordError
+from isobit.record.files import write_atomic
+from isobit.record.process import Process
+
+SCHEMA = 1
+NAME = "manifest.json"
+
+RUNNING = "running"
+FINISHED = "finished"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+STOPPED = "stopped"  # by Isobit: after the steps it was asked for, or at a replay's first difference
+KILLED = "killed"  # never written: a record that says "running" while its process is gone
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the run was asked for and what it got: ``threads`` and ``cpu`` are what was used."""
+
+    mode: str  # "exact", or "plain" for PyTorch's own kernels
+    seed: int
+    hash_seed: str
+    strict: bool = False
+    asked_threads: int | None = None
+    asked_cpu: str | None = None
+    threads: int | None = None
+    cpu: str | None = None
+    arithmetic: int = 1
+    steps: int | None = None  # stop after so many steps
+
+
+@dataclass(frozen=True)
+class GitState:
+    """The commit that the code's folder stood at. ``commit`` is None before the first one."""
+
+    commit: str | None
+    branch: str | None
+    dirty: bool
+
+
+@dataclass(frozen=True)
+class Code:
+    """The copied code. Paths in ``files`` and ``script`` are relative to ``root`` and, in the record, to
+    ``code/``.
+    """
+
+    root: str
+    script: str
+    paths: tuple[str, ...] = ()  # folders under root that modules were imported from, as in sys.path
+    files: dict[str, str] = field(default_factory=dict)  # relative path -> BLAKE3 of its bytes
+    left_out: dict[str, str] = field(default_factory=dict)  # path -> why it was not copied
+    git: GitState | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the run took place."""
+
+    system: str
+    processor: str
+    cores: int
+    memory_bytes: int
+    python: str
+
+
+@dataclass(frozen=True)
+class Hole:
+    """An operator that ran outside the exact arithmetic, and how often."""
+
+    operator: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a replay found. ``step`` is the first step that differs, counted from 0."""
+
+    outcome: str  # "identical", "differs" or "none"
+    steps: int  # steps that were compared and found equal
+    text: str
+    step: int | None = None
+    what: str | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a run is a replay of. ``code`` is "record", "current" or a folder."""
+
+    of: str
+    code: str
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One run."""
+
+    id: str
+    status: str
+    command: tuple[str, ...]
+    script: str
+    args: tuple[str, ...]
+    cwd: str
+    settings: Settings
+    process: Process
+    started: str  # UTC, ISO 8601
+    schema: int = SCHEMA
+    isobit: str = ""
+    ended: str | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    steps: int | None = None
+    code: Code | None = None
+    machine: Machine | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    holes: tuple[Hole, ...] = ()
+    notes: tuple[str, ...] = ()
+    replay: Replay | None = None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of the run in `folder`, atomically."""
+    text = json.dumps(dataclasses.asdict(manifest), indent=1, ensure_ascii=False)
+    write_atomic(folder / NAME, text.encode("utf-8", "surrogateescape") + b"\n")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the run in `folder`; raises RecordError if it is missing, damaged or of a newer
+    schema.
+    """
+    path = folder / NAME
+    try:
+        data = json.loads(path.read_bytes().decode("utf-8", "surrogateescape"))
+        schema = data["schema"]
+        if schema > SCHEMA:
+            raise RecordError(f"{path} has schema {schema}; this Isobit reads up to {SCHEMA}: update Isobit")
+        return _decode(Manifest, data)
+    except FileNotFoundError:
+        raise RecordError(f"{folder} holds no run: {NAME} is missing") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} cannot be read ({error})") from error
+
+
+T = TypeVar("T")
+
+
+def _decode(cls: type[T], data: dict[str, Any]) -> T:
+    """The dataclass `cls` from what its asdict() became in JSON; fields it does not know are ignored."""
+    hints = typing.get_type_hints(cls)
+    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: _value(hints[name], data[name]) for name in known if name in data})
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """One field's value: nested dataclasses and tuples of them become what they were."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        inner = next(a for a in typing.get_args(hint) if a is not type(None))
+        return None if value is None else _value(inner, value)
+    if typing.get_origin(hint) is tuple:
+        return tuple(_value(typing.get_args(hint)[0], item) for item in value)
+    if dataclasses.is_dataclass(hint):
+        return _decode(typing.cast(type[Any], hint), value)
+    return value

@@ -1,0 +1,94 @@
+"""Writes one run down while it goes on."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import UTC, datetime
+
+from isobit.record.manifest import Hole
+from isobit.record.store import Run, rewrite
+from isobit.record.trace import Step, TraceWriter
+
+
+class Recorder:
+    """Appends steps, holes and notes to the trace of a run and closes its record at the end.
+
+    Safe to call from several threads. A forked child inherits the recorder; whatever it says there is
+    ignored, since the record is that of the process that opened it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.steps = 0
+        self._trace = TraceWriter(run.folder)
+        self._owner = os.getpid()
+        self._begin = time.perf_counter()
+        self._lock = threading.Lock()
+        self._holes: dict[str, Hole] = {}
+        self._notes: list[str] = []
+        self._open = True
+
+    @property
+    def active(self) -> bool:
+        """Whether this process writes the record."""
+        return self._open and os.getpid() == self._owner
+
+    def step(self, optimizer: int, losses: tuple[str, ...], parameters: str) -> Step | None:
+        """Record an optimizer step; returns what was written, None where nothing is recorded."""
+        if not self.active:
+            return None
+        with self._lock:
+            step = Step(self.steps, optimizer, losses, parameters, time.perf_counter() - self._begin)
+            self._trace.step(step)
+            self.steps += 1
+            return step
+
+    def hole(self, operator: str, reason: str, count: int) -> None:
+        """Record that `operator` ran outside the exact arithmetic `count` more times."""
+        if not self.active:
+            return
+        with self._lock:
+            known = self._holes.get(operator)
+            if known is None:
+                self._trace.hole(operator, reason)
+            self._holes[operator] = Hole(operator, reason, count + (known.count if known else 0))
+
+    def note(self, text: str) -> None:
+        """Record a remark, once."""
+        if not self.active:
+            return
+        with self._lock:
+            if text not in self._notes:
+                self._trace.note(text)
+                self._notes.append(text)
+
+    def update(self, **changes: object) -> None:
+        """Replace fields of the manifest while the run goes on."""
+        if self.active:
+            self.run = rewrite(self.run, **changes)
+
+    def finish(self, status: str, exit_code: int, error: str | None, **changes: object) -> None:
+        """Close the record with how the run ended."""
+        if not self.active:
+            return
+        self._open = False
+        self._trace.close()
+        self.run = rewrite(
+            self.run,
+            status=status,
+            exit_code=exit_code,
+            error=error,
+            ended=utc_now(),
+            seconds=round(time.perf_counter() - self._begin, 3),
+            steps=self.steps,
+            holes=tuple(self._holes.values()),
+            notes=tuple(self._notes),
+            **changes,
+        )
+
+
+def utc_now() -> str:
+    """The time, ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
