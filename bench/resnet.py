@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 
 
 def conv_norm(c_in: int, c_out: int, size: int, stride: int) -> nn.Sequential:
     """A convolution that keeps the image's size up to its stride, then batch norm."""
-    return nn.Sequential(
-        nn.Conv2d(c_in, c_out, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(c_out)
-    )
+    return nn.Sequential(nn.Conv2d(c_in, c_out, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(c_out))
 
 
 class Block(nn.Module):
@@ -31,7 +31,7 @@ def resnet18(classes: int = 1000) -> nn.Sequential:
     """Takes images [n, 3, h, w]."""
     widths = (64, 64, 128, 256, 512)
     blocks = []
-    for c_in, c_out in zip(widths, widths[1:], strict=False):
+    for c_in, c_out in pairwise(widths):
         blocks += [Block(c_in, c_out, 1 if c_in == c_out else 2), Block(c_out, c_out, 1)]
     return nn.Sequential(
         conv_norm(3, 64, 7, 2),

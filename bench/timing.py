@@ -5,12 +5,19 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-
-Work = Callable[[], object]
 
 # OpenMP threads spin for some milliseconds after a call and would take cores from whatever is timed next.
 SETTLE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to do the thing: the call that is timed, and what must be entered around a row of calls."""
+
+    work: Callable[[], object]
+    scope: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True)
@@ -22,23 +29,23 @@ class Times:
     ratio: float
 
 
-def seconds_per_call(work: Work, calls: int) -> float:
+def seconds_per_call(side: Side, calls: int) -> float:
     """Mean over `calls` calls in a row."""
-    time.sleep(SETTLE_S)
-    begun = time.perf_counter()
-    for _ in range(calls):
-        work()
-    return (time.perf_counter() - begun) / calls
+    with side.scope():
+        time.sleep(SETTLE_S)
+        begun = time.perf_counter()
+        for _ in range(calls):
+            side.work()
+        return (time.perf_counter() - begun) / calls
 
 
-def calls_for(work: Work, seconds: float) -> int:
+def calls_for(side: Side, seconds: float) -> int:
     """How many calls fill about `seconds`; the first calls, which compile and fill caches, do not count."""
-    for _ in range(3):
-        work()
-    return max(1, int(seconds / max(seconds_per_call(work, 1), 1e-7)))
+    seconds_per_call(side, 3)
+    return max(1, int(seconds / max(seconds_per_call(side, 1), 1e-7)))
 
 
-def alternate(ours: Work, peer: Work, rounds: int = 7, seconds: float = 0.2) -> Times:
+def alternate(ours: Side, peer: Side, rounds: int = 9, seconds: float = 0.2) -> Times:
     """Time both by turns, each for about `seconds` a round."""
     a, b = calls_for(ours, seconds), calls_for(peer, seconds)
     pairs = [(seconds_per_call(ours, a), seconds_per_call(peer, b)) for _ in range(rounds)]
