@@ -1,0 +1,196 @@
+"""Switches the exact arithmetic on and off in PyTorch's dispatcher.
+
+The dispatcher is one per process, so what is on holds for every thread. Layers nest; the innermost decides.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+
+import torch
+
+from isobit.runtime.engine import Engine
+from isobit.torch.events import Event
+from isobit.torch.holes import UNNAMED, HoleMonitor
+from isobit.torch.kernels import Holder, Kernel, StatementKernel, hole_kernel
+from isobit.torch.operators import table
+from isobit.torch.original import cpu_kernels, is_composite_implicit, original
+from isobit.torch.signature import has_overload, overload_of, signature, variants
+from isobit.torch.table import Decomposition, Pass, Statement
+
+
+@dataclass(frozen=True)
+class ExactOptions:
+    """How the exact arithmetic runs. None: as this machine has it. Neither changes a bit of any result."""
+
+    threads: int | None = None
+    cpu: str | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A kernel for one overload, at a dispatch key."""
+
+    name: str
+    kernel: Kernel
+    key: str
+
+
+class Override:
+    """All kernels for one engine, made when they are first installed, with the plans they gather."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.holder = Holder()
+        self.registrations = tuple(_registrations(engine, self.holder))
+        self._libraries: list[torch.library.Library] = []
+
+    def install(self) -> None:
+        """Puts the kernels in place of PyTorch's."""
+        libraries: dict[str, torch.library.Library] = {}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+            for r in self.registrations:
+                namespace = r.name.partition("::")[0]
+                if namespace not in libraries:
+                    libraries[namespace] = torch.library.Library(namespace, "IMPL")
+                libraries[namespace].impl(r.name, r.kernel, r.key)
+        self._libraries = list(libraries.values())
+
+    def remove(self) -> None:
+        """Gives PyTorch its kernels back."""
+        for library in self._libraries:
+            library._destroy()
+        self._libraries = []
+
+
+def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
+    found: dict[str, Registration] = {}
+    passing: set[str] = set()
+    for name, entry in table():
+        if not has_overload(name):
+            continue
+        functional = overload_of(name)
+        if isinstance(entry, Statement):
+            for overload in [functional, *variants(functional, entry.in_place)]:
+                full = signature(overload).name
+                if not is_composite_implicit(full):
+                    kernel = StatementKernel(engine, entry, functional, overload, original(full), holder)
+                    found[full] = Registration(full, kernel, "CPU")
+        elif isinstance(entry, Decomposition):
+            key = "CompositeImplicitAutograd" if entry.composite else "CPU"
+            found[name] = Registration(name, entry.function, key)
+        elif isinstance(entry, Pass):
+            passing.add(name)
+    return [*found.values(), *_holes(found.keys() | passing, holder)]
+
+
+def _holes(named: set[str], holder: Holder) -> list[Registration]:
+    """A loud kernel for everything with a CPU kernel that the table does not name."""
+    loud: list[Registration] = []
+    for namespace, names in cpu_kernels().items():
+        if namespace in ("isobit", "c10d"):
+            continue
+        for name in sorted(names - named):
+            if has_overload(name):
+                loud.append(Registration(name, hole_kernel(name, UNNAMED, original(name), holder), "CPU"))
+    return loud
+
+
+@cache
+def override_for(threads: int | None, cpu: str | None) -> Override:
+    """The kernels for an engine of these options; kept, with their plans, for the next time they are switched on."""
+    return Override(Engine())
+
+
+class ExactLayer:
+    """Context manager: the exact arithmetic is on inside. Events about holes go to `sink`."""
+
+    def __init__(self, options: ExactOptions, sink: Callable[[Event], None] | None = None) -> None:
+        self.options = options
+        self.monitor = HoleMonitor(sink, options.strict)
+
+    def __enter__(self) -> ExactLayer:
+        _STACK.push(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _STACK.pop(self)
+        self.monitor.close()
+
+
+class _Stack:
+    """Which layers are on. It mirrors PyTorch's dispatcher, which is one per process."""
+
+    def __init__(self) -> None:
+        self.layers: list[ExactLayer] = []
+        self.installed: Override | None = None
+        self.flags: Flags | None = None
+        self.lock = threading.RLock()
+
+    def push(self, layer: ExactLayer) -> None:
+        with self.lock:
+            self.layers.append(layer)
+            self._follow()
+
+    def pop(self, layer: ExactLayer) -> None:
+        with self.lock:
+            self.layers.remove(layer)
+            self._follow()
+
+    def _follow(self) -> None:
+        top = self.layers[-1] if self.layers else None
+        wanted = override_for(top.options.threads, top.options.cpu) if top else None
+        if wanted is not self.installed:
+            if self.installed is not None:
+                self.installed.remove()
+            if wanted is not None:
+                wanted.install()
+            self.installed = wanted
+        if top and wanted:
+            wanted.holder.monitor = top.monitor
+        self._set_flags(on=top is not None)
+
+    def _set_flags(self, on: bool) -> None:
+        if on and self.flags is None:
+            self.flags = Flags.read()
+            Flags(mkldnn=False, nnpack=False, mha=False).write()
+        elif not on and self.flags is not None:
+            self.flags.write()
+            self.flags = None
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Switches by which PyTorch takes fused kernels past the operators that the table names (LSTM, transformer)."""
+
+    mkldnn: bool
+    nnpack: bool
+    mha: bool
+
+    @staticmethod
+    def read() -> Flags:
+        return Flags(
+            torch._C._get_mkldnn_enabled(), torch._C._get_nnpack_enabled(), torch.backends.mha.get_fastpath_enabled()
+        )
+
+    def write(self) -> None:
+        torch._C._set_mkldnn_enabled(self.mkldnn)
+        torch.backends.nnpack.set_flags(self.nnpack)
+        torch.backends.mha.set_fastpath_enabled(self.mha)
+
+
+_STACK = _Stack()
+
+
+def active() -> ExactLayer | None:
+    """The layer that is on, if any."""
+    return _STACK.layers[-1] if _STACK.layers else None

@@ -1,0 +1,86 @@
+"""Where a call's results go: fresh tensors, or memory that already holds something."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from isobit.arithmetic.dtypes import DType
+from isobit.ir.expr import Affine, Load, loads
+from isobit.ir.graph import Graph, Input, Map
+from isobit.ir.layout import Layout
+
+OVERLAPS_ITSELF = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
+
+
+def span(layout: Layout) -> int:
+    """Bytes from the first to behind the last element of a tensor with non-negative strides."""
+    if layout.size == 0:
+        return 0
+    reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
+    return (reach + 1) * layout.dtype.itemsize
+
+
+def overlaps_itself(layout: Layout) -> bool:
+    """Whether two elements may share memory (sufficient for no: strides that nest)."""
+    dims = sorted((s, n) for n, s in zip(layout.shape, layout.strides, strict=True) if n > 1)
+    reach = 0
+    for stride, extent in dims:
+        if stride <= reach:
+            return layout.size > 0
+        reach += stride * (extent - 1)
+    return False
+
+
+def is_elementwise(graph: Graph, position: int, outputs: Sequence[int]) -> bool:
+    """Whether every output reads input `position` only at the place it writes: then it may overwrite it."""
+    source = next(n for n in graph.nodes if isinstance(n.stmt, Input) and n.stmt.position == position)
+    tainted = {source.id}
+    for node in graph.nodes:
+        reads = [r for r in _reads(node.stmt) if r[0] in tainted]
+        if not reads:
+            continue
+        if not isinstance(node.stmt, Map) or node.shape != source.shape:
+            return False
+        if any(index != tuple(map(Affine.of, node.stmt.axes)) for _, index in reads):
+            return False
+        tainted.add(node.id)
+    return True
+
+
+def _reads(stmt: Any) -> list[tuple[int, Any]]:
+    """(source node, index) of everything a statement reads; index None where it is not a plain load."""
+    if isinstance(stmt, Map):
+        return [(x.source, x.index if x.fill is None else None) for x in loads(stmt.body)]
+    found: list[tuple[int, Any]] = []
+    for part in vars(stmt).values():
+        if isinstance(part, Load) or hasattr(part, "dtype"):
+            found += [(x.source, None) for x in loads(part)]
+    return found + ([(stmt.source, None)] if hasattr(stmt, "source") else [])
+
+
+def fresh_strides(shape: Sequence[int], meta_strides: Sequence[int] | None) -> tuple[int, ...]:
+    """Strides for a new result: PyTorch's own where they do not overlap, else row-major."""
+    row_major: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        row_major.append(step)
+        step *= max(n, 1)
+    default = tuple(reversed(row_major))
+    if meta_strides is None:
+        return default
+    wanted = Layout(DType.U8, tuple(shape), tuple(meta_strides))
+    dense = span(wanted) <= math.prod(shape)
+    return default if overlaps_itself(wanted) or not dense else tuple(meta_strides)
+
+
+def resize_output(out: torch.Tensor, shape: Sequence[int]) -> None:
+    """Gives an `out=` tensor the result's shape, with PyTorch's warning where it held something."""
+    if tuple(out.shape) != tuple(shape):
+        torch._prims_common.wrappers._maybe_resize_out(out, tuple(shape))  # type: ignore[attr-defined]

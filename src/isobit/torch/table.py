@@ -1,0 +1,119 @@
+"""The one table of aten operators. It says for each overload what Isobit makes of it.
+
+    Statement       written through isobit.operators: compiled, in eager code and in graphs
+    Decomposition   a Python function over other aten operators
+    Pass            exact by nature (ARITHMETIC.md §1): PyTorch's own kernel runs
+    Composite       PyTorch's kernel only calls other operators of this table
+
+Everything that is not named is a hole. The in-place and `out=` variants follow from the functional entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isobit.ir.graph import Value
+
+Builder = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a statement gives back: the operator's results, and new contents of arguments it mutates, by name."""
+
+    outputs: tuple[Value | None, ...]
+    writes: Mapping[str, Value | tuple[Value | None, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`build(call, *slots)` writes the graph; slots come in schema order, see lowering.Call.
+
+    `static`: number slots that shape the graph. `integers`: calls without any float are exact on PyTorch's kernel.
+    `in_place`: the in-place operator's name where it is not the functional one and an underscore.
+    """
+
+    name: str
+    build: Builder
+    static: frozenset[str] = frozenset()
+    integers: bool = True
+    in_place: str | None = None
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """`function` takes the operator's own arguments. `composite`: it holds above autograd, which differentiates it."""
+
+    name: str
+    function: Callable[..., Any]
+    composite: bool = False
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Exact by nature, or a composite of other operators."""
+
+    name: str
+
+
+Entry = Statement | Decomposition | Pass
+
+
+class Family:
+    """A part of the table under construction: decorators that file functions under overload names."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def statement(
+        self, *names: str, static: Iterable[str] = (), integers: bool = True, in_place: str | None = None
+    ) -> Callable[[Builder], Builder]:
+        """Files the decorated builder as the statement of every overload in `names`."""
+
+        def file(build: Builder) -> Builder:
+            self.entries += [Statement(n, build, frozenset(static), integers, in_place) for n in names]
+            return build
+
+        return file
+
+    def decomposition(self, *names: str, composite: bool = False) -> Callable[[Builder], Builder]:
+        """Files the decorated function as the decomposition of every overload in `names`."""
+
+        def file(function: Builder) -> Builder:
+            self.entries += [Decomposition(n, function, composite) for n in names]
+            return function
+
+        return file
+
+    def passes(self, names: str) -> None:
+        """Files every overload in the white-space separated `names` as exact by nature."""
+        self.entries += [Pass(n) for n in names.split()]
+
+
+class Table:
+    """Entries by full overload name ("aten::add.Tensor")."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self.entries: dict[str, Entry] = {}
+        for family in families:
+            for entry in family.entries:
+                self._file(full_name(entry.name), entry)
+
+    def _file(self, name: str, entry: Entry) -> None:
+        if name in self.entries:
+            raise ValueError(f"two entries for {name}")
+        self.entries[name] = entry
+
+    def get(self, name: str) -> Entry | None:
+        return self.entries.get(name)
+
+    def __iter__(self) -> Iterator[tuple[str, Entry]]:
+        return iter(self.entries.items())
+
+
+def full_name(name: str) -> str:
+    """`add.Tensor` → `aten::add.Tensor`; a trailing `.default` is dropped, as in PyTorch's registrations."""
+    name = name.removesuffix(".default")
+    return name if "::" in name else f"aten::{name}"
