@@ -11,119 +11,131 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from isobit.codegen.contraction_plan import MAX_AXES
-from isobit.codegen.contraction_text import Body, shuffle
+from isobit.codegen.emit import FUNCTION_ATTRIBUTES, Builder, Module, Value, i64, zero
+
+_WORD = 8
 
 
-def offsets_function() -> str:
+def finish(f: Builder, small: bool = True) -> str:
+    """The text of a function that returns nothing and is called, not inlined; `small` where speed does not matter."""
+    f.ret()
+    attributes = f"noinline {'minsize optsize ' if small else ''}{FUNCTION_ATTRIBUTES}"
+    return f.finish().replace(FUNCTION_ATTRIBUTES, attributes, 1)
+
+
+def word(f: Builder, table: Value, index: Value | int = 0) -> Value:
+    """Address of the i64 at `index`."""
+    return f.offset(table, f.mul(index, _WORD) if isinstance(index, Value) else index * _WORD)
+
+
+def read(f: Builder, table: Value, index: Value | int = 0) -> Value:
+    return f.load(word(f, table, index), "i64")
+
+
+def define_offsets(module: Module) -> None:
     """`offsets(out, start, count, padded, sizes, strides, axes)`: out[c] = Σ index·stride at flat position start + c.
 
     Positions are row-major over the axes. Entries count..padded repeat the last one. Nothing happens if count is 0.
     """
-    body = Body()
-    index = body.alloca(f"[{MAX_AXES} x i64]")
-    current, done = body.alloca("i64"), body.alloca("i64")
-    with body.when(body.let("icmp sgt i64 %count, 0")):
-        _start_index(body, index, current)
-        body.store("i64", "0", done, 8)
-        with body.repeat() as over:
-            _emit_run(body, index, current, done)
-            body.leave(body.let(f"icmp sge i64 {body.load('i64', done, 8)}, %count"), over)
-            _next_row(body, index, current)
-        last = body.load_word("%out", body.sub("%count", 1))
-        with body.loop("%padded", start="%count") as c:
-            body.store("i64", last, body.word("%out", c), 8)
-    parameters = ("ptr %out", "i64 %start", "i64 %count", "i64 %padded", "ptr %sizes", "ptr %strides", "i64 %axes")
-    return body.function("offsets", parameters, "noinline nounwind")
+    words = [("i64", n) for n in ("start", "count", "padded")]
+    parameters = [("ptr", "out"), *words, ("ptr", "sizes"), ("ptr", "strides"), ("i64", "axes")]
+    f = Builder(module, "offsets", "void", parameters)
+    out, _, count, padded, *_ = f.params
+    with f.when(f.compare("sgt", count, 0)):
+        table = _OffsetTable(f)
+        table.seek()
+        with f.repeat_while(lambda: f.compare("slt", table.done.get(), count)):
+            table.write_row()
+            table.next_row()
+        last = read(f, out, f.sub(count, 1))
+        with f.loop(count, padded) as c:
+            f.store(last, word(f, out, c))
+    module.define("offsets", finish(f))
 
 
-def _start_index(body: Body, index: str, current: str) -> None:
-    rest = body.alloca("i64")
-    body.store("i64", "%start", rest, 8)
-    body.store("i64", "0", current, 8)
-    with body.loop("%axes") as i:
-        axis = body.sub(body.sub("%axes", 1), i)
-        size, flat = body.load_word("%sizes", axis), body.load("i64", rest, 8)
-        quotient = body.let(f"udiv i64 {flat}, {size}")
-        here = body.sub(flat, body.mul(quotient, size))
-        body.store("i64", here, body.word(index, axis), 8)
-        body.store("i64", quotient, rest, 8)
-        _bump(body, current, body.mul(here, body.load_word("%strides", axis)))
+class _OffsetTable:
+    """State of `offsets`: the multi-index, its offset, and how many entries are written."""
+
+    def __init__(self, f: Builder) -> None:
+        self.f = f
+        self.out, self.start, self.count, _, self.sizes, self.strides, self.axes = f.params
+        self.index = f.alloca(f"[{MAX_AXES} x i64]")
+        self.current, self.done = f.variable(i64(0)), f.variable(i64(0))
+
+    def seek(self) -> None:
+        """The multi-index of the flat position `start`."""
+        f, rest = self.f, self.f.variable(self.start)
+        with f.loop(0, self.axes) as i:
+            axis = f.sub(f.sub(self.axes, 1), i)
+            size, flat = read(f, self.sizes, axis), rest.get()
+            quotient = f.binary("udiv", flat, size)
+            here = f.sub(flat, f.mul(quotient, size))
+            f.store(here, word(f, self.index, axis))
+            rest.set(quotient)
+            self._move(f.mul(here, read(f, self.strides, axis)))
+
+    def _move(self, by: Value) -> None:
+        self.current.set(self.f.add(self.current.get(), by))
+
+    def write_row(self) -> None:
+        """What is left of the last axis' row, or of it what is still wanted; back to the row's start."""
+        f, last = self.f, self.f.sub(self.axes, 1)
+        here, stride, at = read(f, self.index, last), read(f, self.strides, last), self.done.get()
+        run = f.minimum(f.sub(read(f, self.sizes, last), here), f.sub(self.count, at))
+        value, out = f.variable(self.current.get()), word(f, self.out, at)
+        self._move(f.mul(f.mul(here, stride), -1))
+        with f.loop(0, run) as j:
+            f.store(value.get(), word(f, out, j))
+            value.set(f.add(value.get(), stride))
+        self.done.set(f.add(at, run))
+        f.store(i64(0), word(f, self.index, last))
+
+    def next_row(self) -> None:
+        """Advance the second-last axis, carrying into those before it."""
+        f, axis = self.f, self.f.variable(self.f.sub(self.axes, 2))
+        with f.repeat_while(lambda: f.compare("sge", axis.get(), 0)):
+            a = axis.get()
+            stride, size = read(f, self.strides, a), read(f, self.sizes, a)
+            after = f.add(read(f, self.index, a), 1)
+            wraps = f.compare("sge", after, size)
+            f.store(f.select(wraps, i64(0), after), word(f, self.index, a))
+            back = f.mul(stride, f.sub(i64(1), size))
+            self._move(f.select(wraps, back, stride))
+            axis.set(f.select(wraps, f.sub(a, 1), i64(-1)))
 
 
-def _bump(body: Body, cell: str, by: str) -> None:
-    body.store("i64", body.add(body.load("i64", cell, 8), by), cell, 8)
-
-
-def _emit_run(body: Body, index: str, current: str, done: str) -> None:
-    """Write the rest of the last axis' row (or what is still wanted of it)."""
-    last = body.sub("%axes", 1)
-    here, size = body.load_word(index, last), body.load_word("%sizes", last)
-    stride, base, at = body.load_word("%strides", last), body.load("i64", current, 8), body.load("i64", done, 8)
-    run = body.least(body.sub(size, here), body.sub("%count", at))
-    out = body.word("%out", at)
-    with body.loop(run) as j:
-        body.store("i64", body.add(base, body.mul(j, stride)), body.word(out, j), 8)
-    body.store("i64", body.add(at, run), done, 8)
-    body.store("i64", body.sub(base, body.mul(here, stride)), current, 8)
-    body.store("i64", "0", body.word(index, last), 8)
-
-
-def _next_row(body: Body, index: str, current: str) -> None:
-    """Advance the second-last axis, carrying into those before it."""
-    axis = body.alloca("i64")
-    body.store("i64", body.sub("%axes", 2), axis, 8)
-    with body.repeat() as over:
-        a = body.load("i64", axis, 8)
-        body.leave(body.let(f"icmp slt i64 {a}, 0"), over)
-        stride, size = body.load_word("%strides", a), body.load_word("%sizes", a)
-        after = body.add(body.load_word(index, a), 1)
-        body.store("i64", after, body.word(index, a), 8)
-        _bump(body, current, stride)
-        body.leave(body.let(f"icmp slt i64 {after}, {size}"), over)
-        body.store("i64", "0", body.word(index, a), 8)
-        _bump(body, current, body.let(f"sub i64 0, {body.mul(stride, size)}"))
-        body.store("i64", body.sub(a, 1), axis, 8)
-
-
-def runs_function(lanes: int) -> str:
+def define_runs(module: Module, lanes: int) -> None:
     """`runs(table, groups, step, flags)`: flags[g] = 1 where a group of `lanes` offsets ascends by `step` throughout."""
-    body = Body()
-    with body.loop("%groups") as g:
-        flag = _ascending(body, body.word("%table", body.mul(g, lanes)), lanes, "%step")
-        body.store("i8", body.let(f"zext i1 {flag} to i8"), body.at("%flags", g), 1)
-    return body.function("runs", ("ptr %table", "i64 %groups", "i64 %step", "ptr %flags"), "noinline nounwind")
+    f = Builder(module, "runs", "void", [("ptr", "table"), ("i64", "groups"), ("i64", "step"), ("ptr", "flags")])
+    table, groups, step, flags = f.params
+    with f.loop(0, groups) as g:
+        flag = _ascending(f, word(f, table, f.mul(g, lanes)), lanes, step)
+        f.store(f.convert("zext", flag, "i8"), f.offset(flags, g))
+    module.define("runs", finish(f))
 
 
-def _ascending(body: Body, table: str, count: int, step: str | int) -> str:
+def _ascending(f: Builder, table: Value, count: int, step: Value | int) -> Value:
     """i1: do `count` entries of a table ascend by `step`?"""
-    before, verdict = body.load_word(table), "true"
-    for j in range(1, count):
-        here = body.load_word(table, j)
-        follows = body.let(f"icmp eq i64 {body.sub(here, before)}, {step}")
-        verdict = body.let(f"and i1 {verdict}, {follows}")
-        before = here
-    return verdict
+    if count == 1:
+        return Value("true", "i1")
+    first, second = (f.load(word(f, table, j), "i64", count - 1) for j in (0, 1))
+    wanted = f.splat(step if isinstance(step, Value) else i64(step), count - 1)
+    return f.all_lanes(f.compare("eq", f.sub(second, first), wanted))
 
 
-def pack_function(name: str, width: int, lanes: int, scalar: str, size: int) -> str:
-    """`name(out, base, columns, ks, k_runs, count)`: out[k][c] for k < count, c < width, of elements `scalar`."""
-    body = Body()
-    at = 0
-    for part in _parts(width, lanes):
-        columns, out = body.word("%columns", at), body.at("%out", at * size)
-        pack = _Part(body, columns, out, part, width, lanes, scalar, size)
-        with body.either(_ascending(body, columns, part, size)) as other:
-            pack.neighbours()
-            with other:
-                pack.transposed()
-        at += part
-    parameters = ("ptr noalias %out", "ptr %base", "ptr %columns", "ptr %ks", "ptr %k_runs", "i64 %count")
-    return body.function(name, parameters, "noinline nounwind")
-
-
-def _parts(width: int, lanes: int) -> list[int]:
-    """Sub-panels of at most a vector: whole vectors, then what is left."""
-    return [lanes] * (width // lanes) + ([width % lanes] if width % lanes else [])
+def define_pack(module: Module, name: str, width: int, lanes: int, element: str, size: int) -> None:
+    """`name(out, base, columns, ks, k_runs, count)`: out[k][c] for k < count, c < width, of type `element`."""
+    pointers = [("ptr", n) for n in ("base", "columns", "ks", "k_runs")]
+    f = Builder(module, name, "void", [("ptr noalias", "out"), *pointers, ("i64", "count")])
+    out, columns = Value("%out", "ptr"), Value("%columns", "ptr")
+    whole = width // lanes * lanes
+    if whole:
+        with f.loop(0, whole, lanes) as at:
+            _Part(f, word(f, columns, at), f.offset(out, f.mul(at, size)), lanes, width, lanes, element, size).pack()
+    if width > whole:
+        part = width - whole
+        _Part(f, word(f, columns, whole), f.offset(out, whole * size), part, width, lanes, element, size).pack()
+    module.define(name, finish(f, small=False))
 
 
 def powers(width: int) -> list[tuple[int, int]]:
@@ -137,67 +149,72 @@ def powers(width: int) -> list[tuple[int, int]]:
 
 
 class _Part:
-    """Emits the copies of one sub-panel of `part` columns."""
+    """The copies of one sub-panel of `part` columns, at most a vector wide."""
 
     def __init__(
-        self, body: Body, columns: str, out: str, part: int, width: int, lanes: int, scalar: str, size: int
+        self, f: Builder, columns: Value, out: Value, part: int, width: int, lanes: int, element: str, size: int
     ) -> None:
-        self.body, self.out, self.part, self.lanes, self.scalar, self.size = body, out, part, lanes, scalar, size
-        self.row_bytes = width * size
-        self.sources = [body.at("%base", body.load_word(columns, j)) for j in range(part)]
+        self.f, self.columns, self.out, self.part = f, columns, out, part
+        self.lanes, self.element, self.size, self.row_bytes = lanes, element, size, width * size
+        self.ks, self.k_runs, self.count = Value("%ks", "ptr"), Value("%k_runs", "ptr"), Value("%count", "i64")
+        self.sources = [f.offset(Value("%base", "ptr"), read(f, columns, j)) for j in range(part)]
 
-    def neighbours(self) -> None:
-        body = self.body
-        with body.loop("%count") as k:
-            source = body.at(self.sources[0], body.load_word("%ks", k))
-            row = body.at(self.out, body.mul(k, self.row_bytes))
+    def pack(self) -> None:
+        neighbours = _ascending(self.f, self.columns, self.part, self.size)
+        self.f.either(neighbours, self._neighbours, self._transposed)
+
+    def _neighbours(self) -> None:
+        f = self.f
+        with f.loop(0, self.count) as k:
+            source = f.offset(self.sources[0], read(f, self.ks, k))
+            row = f.offset(self.out, f.mul(k, self.row_bytes))
             for at, length in powers(self.part):
-                kind = f"<{length} x {self.scalar}>"
-                value = body.load(kind, body.at(source, at * self.size), self.size)
-                body.store(kind, value, body.at(row, at * self.size), self.size)
+                value = f.load(f.offset(source, at * self.size), self.element, length)
+                f.store(value, f.offset(row, at * self.size), self.size)
 
-    def transposed(self) -> None:
+    def _transposed(self) -> None:
         """Groups of `lanes` k: through registers where they are neighbours; the rest, and the last few k, singly."""
-        body = self.body
-        groups = body.let(f"udiv i64 %count, {self.lanes}")
-        with body.loop(groups) as g:
-            k = body.mul(g, self.lanes)
-            run = body.let(f"icmp ne i8 {body.load('i8', body.at('%k_runs', g), 1)}, 0")
-            with body.either(run) as other:
-                self._block(k)
-                with other:
-                    self._singly(k, body.add(k, self.lanes))
-        self._singly(body.mul(groups, self.lanes), "%count")
+        f = self.f
+        whole = f.binary("and", self.count, i64(-self.lanes))
+        if self.part == 1:
+            self._singly(i64(0), self.count)
+            return
+        with f.loop(0, whole, self.lanes) as k:
+            flag = f.load(f.offset(self.k_runs, f.binary("udiv", k, i64(self.lanes))), "i8")
+            stop = f.add(k, self.lanes)
+            f.either(f.compare("ne", flag, 0), lambda: self._block(k), lambda: self._singly(k, stop))
+        self._singly(whole, self.count)
 
-    def _block(self, k: str) -> None:
-        body, kind = self.body, f"<{self.lanes} x {self.scalar}>"
-        offset = body.load_word("%ks", k)
-        rows = [body.load(kind, body.at(s, offset), self.size) for s in self.sources]
-        rows += ["zeroinitializer"] * (self.lanes - self.part)
-        out = body.at(self.out, body.mul(k, self.row_bytes))
-        for j, value in enumerate(transpose(rows, self.scalar, self.size, body)):
+    def _block(self, k: Value) -> None:
+        f = self.f
+        offset = read(f, self.ks, k)
+        rows = [f.load(f.offset(s, offset), self.element, self.lanes) for s in self.sources]
+        rows += [zero(self.element, self.lanes)] * (self.lanes - self.part)
+        out = f.offset(self.out, f.mul(k, self.row_bytes))
+        for j, value in enumerate(transpose(f, rows, self.size)):
             for at, length in powers(self.part):
-                piece = shuffle(kind, value, "poison", range(at, at + length), body) if length < self.lanes else value
-                where = body.at(out, j * self.row_bytes + at * self.size)
-                body.store(f"<{length} x {self.scalar}>", piece, where, self.size)
+                where = f.offset(out, j * self.row_bytes + at * self.size)
+                f.store(f.part(value, at, length), where, self.size)
 
-    def _singly(self, start: str, stop: str) -> None:
-        body = self.body
-        with body.loop(stop, start=start) as k:
-            offset = body.load_word("%ks", k)
-            row = body.at(self.out, body.mul(k, self.row_bytes))
+    def _singly(self, start: Value, stop: Value) -> None:
+        f = self.f
+        with f.loop(start, stop) as k:
+            offset = read(f, self.ks, k)
+            row = f.offset(self.out, f.mul(k, self.row_bytes))
             for j, source in enumerate(self.sources):
-                value = body.load(self.scalar, body.at(source, offset), self.size)
-                body.store(self.scalar, value, body.at(row, j * self.size), self.size)
+                f.store(f.load(f.offset(source, offset), self.element), f.offset(row, j * self.size))
 
 
-def transpose(rows: Sequence[str], scalar: str, size: int, body: Body) -> list[str]:
+Pick = Callable[[Value, Value, Callable[[int], int]], Value]
+
+
+def transpose(f: Builder, rows: Sequence[Value], size: int) -> list[Value]:
     """The square matrix of n vectors of n lanes, transposed: within 128-bit parts by unpacking, then by parts."""
-    n, kind = len(rows), f"<{len(rows)} x {scalar}>"
+    n = len(rows)
     block = min(n, 16 // size)
 
-    def pick(a: str, b: str, lane: Callable[[int], int]) -> str:
-        return shuffle(kind, a, b, [lane(j) for j in range(n)], body)
+    def pick(a: Value, b: Value, lane: Callable[[int], int]) -> Value:
+        return f.shuffle(a, b, [lane(j) for j in range(n)])
 
     out = list(rows)
     for start in range(0, n, block):
@@ -207,29 +224,29 @@ def transpose(rows: Sequence[str], scalar: str, size: int, body: Body) -> list[s
         for i in range(n):
             if not i & distance:
                 a, b, d = out[i], out[i + distance], distance
-                out[i] = pick(a, b, lambda j, d=d: j if not j & d else n + j - d)
-                out[i + distance] = pick(a, b, lambda j, d=d: j + d if not j & d else n + j)
+                out[i] = pick(a, b, lambda j, d=d: j if not j & d else n + j - d)  # type: ignore[misc]
+                out[i + distance] = pick(a, b, lambda j, d=d: j + d if not j & d else n + j)  # type: ignore[misc]
         distance *= 2
     return out
 
 
-def _transpose_parts(
-    rows: list[str], block: int, n: int, pick: Callable[[str, str, Callable[[int], int]], str]
-) -> list[str]:
+def _transpose_parts(rows: list[Value], block: int, n: int, pick: Pick) -> list[Value]:
     """Transpose the blocks of `block` lanes that `block` vectors have in common."""
 
-    def low(j: int, half: int) -> int:  # interleave units of `half` lanes from the lower half of each part
-        part, lane = j - j % block, j % block
-        unit, inside = lane // half, lane % half
-        source = part + (unit // 2) * half + inside
-        return source + n * (unit % 2)
+    def unpack(a: Value, b: Value, unit: int, start: int) -> Value:
+        """Units of `unit` lanes of a and b by turns, from lane `start` of each part."""
+
+        def lane(j: int) -> int:
+            part, inside = j - j % block, j % block
+            turn, within = inside // unit, inside % unit
+            return part + turn // 2 * unit + within + start + n * (turn % 2)
+
+        return pick(a, b, lane)
 
     if block == 1:
         return rows
     if block == 2:
-        a, b = rows
-        return [pick(a, b, lambda j: low(j, 1)), pick(a, b, lambda j: low(j, 1) + 1)]
+        return [unpack(*rows, 1, start) for start in (0, 1)]
     a, b, c, d = rows
-    ab = [pick(a, b, lambda j, h=h: low(j, 1) + h) for h in (0, 2)]
-    cd = [pick(c, d, lambda j, h=h: low(j, 1) + h) for h in (0, 2)]
-    return [pick(x, y, lambda j, h=h: low(j, 2) + h) for x, y in zip(ab, cd) for h in (0, 2)]
+    ab, cd = ([unpack(x, y, 1, start) for start in (0, 2)] for x, y in ((a, b), (c, d)))
+    return [unpack(x, y, 2, start) for x, y in zip(ab, cd) for start in (0, 2)]

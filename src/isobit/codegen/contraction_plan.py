@@ -19,6 +19,7 @@ CHUNK = 256
 MAX_AXES = 16
 _ALIGN = 64
 _L2_LHS_BYTES = 192 * 1024
+_RESIDENT_BYTES = 512 * 1024
 _MAX_ROWS = 768
 _MAX_COLUMNS = 768
 _WORD = 8
@@ -98,6 +99,11 @@ class Blocking:
     m_tasks: int
     n_tasks: int
 
+    def resident(self, extents: Extents, size: int) -> bool:
+        """Whether all chunks of a task's packed lhs are kept, for the next task that has the same."""
+        packed = extents.chunks * CHUNK * self.m_block * size
+        return self.m_cache >= self.m_block and packed <= _RESIDENT_BYTES
+
 
 def choose_blocking(extents: Extents, dtype: DType, tile: Tile, threads: int) -> Blocking:
     """The blocking with the least estimated time of the busiest thread."""
@@ -145,6 +151,7 @@ class Arguments:
         self.counts = tuple(max(1, n) for n in contraction.n_axes)
         b, m, n, k = self.counts
         names = ["tasks", "m", "n", "k", "m_block", "n_block", "m_cache", "m_tasks", "n_tasks", "chunks"]
+        names += ["lhs_resident", "lhs_bytes"]
         names += ["scratch.slot", "scratch.offset", "scratch.stride", "level_bytes"]
         names += [f"at.{region}" for region in regions(contraction)]
         names += _axis_names("size", b=b, m=m, n=n, k=k)
@@ -181,7 +188,8 @@ def _region_bytes(c: Contraction, tile: Tile, blocking: Blocking, extents: Exten
     for name in regions(c):
         if name.startswith(("op", "linear")):
             out[name] = {"m": m_table, "n": n_table, "runs": blocking.n_block}[name.split(".")[1]]
-    out["lhs"] = CHUNK * blocking.m_cache * size
+    kept = extents.chunks if blocking.resident(extents, size) else 1
+    out["lhs"] = kept * CHUNK * blocking.m_cache * size
     out["rhs"] = CHUNK * blocking.n_block * size
     out["tile"] = tile.rows * tile.columns * size
     out["levels"] = extents.levels * _level_bytes(c, blocking)
@@ -212,17 +220,18 @@ def contraction_args(call: ContractionCall, target: Target, threads: int = 1) ->
     c = call.contraction
     extents, tile = Extents.of(c.n_axes, call.sizes), tile_for(c.dtype, target)
     blocking = choose_blocking(extents, c.dtype, tile, threads)
-    values = _block_values(extents, blocking) | _scratch_values(call, tile, blocking, extents) | _address_values(call)
+    values = _block_values(extents, blocking, c.dtype.itemsize) | _scratch_values(call, tile, blocking, extents) | _address_values(call)
     arguments = Arguments(c)
     return (tuple(values[name] for name in arguments.names),)
 
 
-def _block_values(extents: Extents, blocking: Blocking) -> dict[str, int]:
+def _block_values(extents: Extents, blocking: Blocking, size: int) -> dict[str, int]:
     tasks = extents.b * blocking.m_tasks * blocking.n_tasks
     return {
         "tasks": tasks, "m": extents.m, "n": extents.n, "k": extents.k, "chunks": extents.chunks,
         "m_block": blocking.m_block, "n_block": blocking.n_block, "m_cache": blocking.m_cache,
         "m_tasks": blocking.m_tasks, "n_tasks": blocking.n_tasks,
+        "lhs_resident": int(blocking.resident(extents, size)), "lhs_bytes": CHUNK * blocking.m_cache * size,
     }  # fmt: skip
 
 

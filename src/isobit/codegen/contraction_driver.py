@@ -1,0 +1,216 @@
+"""The entry point of a contraction kernel: this thread's tasks, and a task's loops over chunks, panels and tiles."""
+
+from __future__ import annotations
+
+from isobit.codegen.contraction_epilogue import TABLE_WORDS
+from isobit.codegen.contraction_pack import word
+from isobit.codegen.contraction_plan import CHUNK, Arguments, Tile
+from isobit.codegen.emit import Builder, Module, Value, Variable, i64
+from isobit.ir.kernel import Contraction
+
+
+def define_driver(module: Module, c: Contraction, tile: Tile, symbol: str) -> None:
+    """The kernel itself; see KernelSource for its signature."""
+    parameters = [("ptr", "slots"), ("ptr", "args"), ("i64", "tid"), ("i64", "nthreads")]
+    f = Builder(module, symbol, "void", parameters, attributes="")
+    driver = _Driver(f, c, tile)
+    _, _, tid, threads = f.params
+    first, last = (f.binary("udiv", f.mul(driver.arg("tasks"), t), threads) for t in (tid, f.add(tid, 1)))
+    with f.when(f.compare("slt", first, last)):
+        driver.start()
+        with f.loop(first, last) as task:
+            driver.task(task)
+    f.ret()
+    module.define(symbol, f.finish())
+
+
+class _Driver:
+    """Emits the loops. What several tasks share (tables, packed lhs) is made anew only when it changes."""
+
+    def __init__(self, f: Builder, c: Contraction, tile: Tile) -> None:
+        self.f, self.c, self.tile, self.size = f, c, tile, c.dtype.itemsize
+        self.arguments = Arguments(c)
+        named = [(f"op{i}", operand.dtype.itemsize) for i, operand in enumerate(c.operands)]
+        self.tables = named + [(f"linear{i}", 0) for i in range(len(c.linears))]
+
+    # -- arguments and scratch -----------------------------------------------------------------------------------
+
+    def arg(self, name: str) -> Value:
+        return self.f.load(self.pointer(name), "i64")
+
+    def pointer(self, name: str) -> Value:
+        """Address of the argument `name`."""
+        return word(self.f, self.f.params[1], self.arguments.index[name])
+
+    def region(self, name: str) -> Value:
+        """Address of a part of this thread's scratch."""
+        return self.f.offset(self.scratch, self.arg(f"at.{name}"))
+
+    def _slot(self, name: str) -> Value:
+        """Address where the operand `name` starts, as i64."""
+        base = self.f.load(word(self.f, self.f.params[0], self.arg(f"{name}.slot")), "i64")
+        return self.f.add(base, self.arg(f"{name}.offset"))
+
+    def _as_pointer(self, address: Value) -> Value:
+        return self.f.emit(f"inttoptr i64 {address.ref} to ptr", "ptr")
+
+    # -- a thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """What a thread does once: find its scratch, describe the epilogue's tables, forget what is packed."""
+        f = self.f
+        mine = f.mul(f.params[2], self.arg("scratch.stride"))
+        self.scratch = self._as_pointer(f.add(self._slot("scratch"), mine))
+        self.described = f.alloca(f"[{max(1, TABLE_WORDS * len(self.tables))} x i64]")
+        for i, (name, _) in enumerate(self.tables):
+            for j, part in enumerate(("m", "n", "runs"), 1):
+                address = f.emit(f"ptrtoint ptr {self.region(f'{name}.{part}').ref} to i64", "i64")
+                f.store(address, word(f, self.described, TABLE_WORDS * i + j))
+        self.known = {what: f.variable(i64(-1)) for what in ("m", "n", "k", "lhs", "rows")}
+
+    def _changed(self, what: str, value: Value) -> Value:
+        """i1: is `value` another one than last time?"""
+        cell: Variable = self.known[what]
+        different = self.f.compare("ne", cell.get(), value)
+        cell.set(value)
+        return different
+
+    # -- a task --------------------------------------------------------------------------------------------------
+
+    def task(self, task: Value) -> None:
+        f, n_tasks, m_tasks = self.f, self.arg("n_tasks"), self.arg("m_tasks")
+        column, rest = f.binary("urem", task, n_tasks), f.binary("udiv", task, n_tasks)
+        row, batch = f.binary("urem", rest, m_tasks), f.binary("udiv", rest, m_tasks)
+        m0, rows = self._range("m", row)
+        n0, columns = self._range("n", column)
+        self.rows, self.columns = rows, columns
+        with f.when(self._changed("m", m0)):
+            self._side_tables("m", m0, rows, self.tile.rows)
+        with f.when(self._changed("n", n0)):
+            self._side_tables("n", n0, columns, self.tile.columns)
+        self._bases(batch, m0)
+        with f.loop(0, self.arg("chunks")) as chunk:
+            self._chunk(chunk)
+
+    def _range(self, axis: str, part: Value) -> tuple[Value, Value]:
+        """Start and length of a task's part of m or n."""
+        block = self.arg(f"{axis}_block")
+        start = self.f.mul(part, block)
+        return start, self.f.minimum(self.f.sub(self.arg(axis), start), block)
+
+    def _offsets(self, out: Value, start: Value, count: Value, padded: Value, axis: str, strides: str) -> None:
+        axes = i64(self.arguments.counts["bmnk".index(axis)])
+        places = [self.pointer(f"size.{axis}0"), self.pointer(f"{strides}.{axis}0")]
+        self.f.call_void("offsets", [out, start, count, padded, *places, axes])
+
+    def _runs(self, table: Value, count: Value, step: int, flags: Value) -> None:
+        groups = self.f.binary("udiv", count, i64(self.tile.lanes))
+        self.f.call_void("runs", [table, groups, i64(step), flags])
+
+    def _side_tables(self, axis: str, start: Value, count: Value, unit: int) -> None:
+        """Offsets of a task's rows or columns, of the operand and of all that the epilogue reads and writes."""
+        padded = self._panels(count, unit)
+        padded = self.f.mul(padded, unit)
+        operand = {"m": "lhs", "n": "rhs"}[axis]
+        self._offsets(self.region(f"{operand[0]}{axis}"), start, count, padded, axis, operand)
+        for name, step in self.tables:
+            table = self.region(f"{name}.{axis}")
+            self._offsets(table, start, count, padded, axis, name)
+            if axis == "n" and step:
+                self._runs(table, padded, step, self.region(f"{name}.runs"))
+
+    def _panels(self, count: Value, unit: int) -> Value:
+        return self.f.binary("udiv", self.f.add(count, unit - 1), i64(unit))
+
+    def _bases(self, batch: Value, m0: Value) -> None:
+        """Where this batch position's operands start, and whether the packed lhs is another one than before."""
+        f = self.f
+        lhs = f.add(self._slot("lhs"), self._batch_offset(batch, "lhs"))
+        self.lhs = self._as_pointer(lhs)
+        self.rhs = self._as_pointer(f.add(self._slot("rhs"), self._batch_offset(batch, "rhs")))
+        other = f.binary("or", self._changed("lhs", lhs), self._changed("rows", m0))
+        self.repack = f.binary("or", other, f.compare("eq", self.arg("lhs_resident"), 0))
+        for i, (name, step) in enumerate(self.tables):
+            start = self._slot(name) if step else self.arg(f"{name}.offset")
+            f.store(f.add(start, self._batch_offset(batch, name)), word(f, self.described, TABLE_WORDS * i))
+
+    def _batch_offset(self, batch: Value, strides: str) -> Value:
+        cell = self.f.alloca("i64", 8)
+        self._offsets(cell, batch, i64(1), i64(1), "b", strides)
+        return self.f.load(cell, "i64")
+
+    # -- a chunk -------------------------------------------------------------------------------------------------
+
+    def _chunk(self, chunk: Value) -> None:
+        f = self.f
+        k0 = f.mul(chunk, CHUNK)
+        depth = f.minimum(f.sub(self.arg("k"), k0), CHUNK)
+        with f.when(self._changed("k", chunk)):
+            for side in ("lhs", "rhs"):
+                table = self.region(f"{side[0]}k")
+                self._offsets(table, k0, depth, depth, "k", side)
+                self._runs(table, depth, self.size, self.region(f"{side[0]}k.runs"))
+        self._pack("rhs", self.region("rhs"), self.region("rn"), self.columns, depth)
+        resident = f.mul(f.mul(chunk, self.arg("lhs_resident")), self.arg("lhs_bytes"))
+        packed = f.offset(self.region("lhs"), resident)
+        self._place_in_tree(chunk)
+        with f.loop(0, self.rows, self.arg("m_cache")) as m:
+            rows = f.minimum(f.sub(self.rows, m), self.arg("m_cache"))
+            with f.when(self.repack):
+                self._pack("lhs", packed, word(f, self.region("lm"), m), rows, depth)
+            self._tiles(packed, m, rows, depth)
+
+    def _pack(self, side: str, out: Value, offsets: Value, count: Value, depth: Value) -> None:
+        f, width = self.f, self.tile.rows if side == "lhs" else self.tile.columns
+        base = self.lhs if side == "lhs" else self.rhs
+        ks, runs = self.region(f"{side[0]}k"), self.region(f"{side[0]}k.runs")
+        with f.loop(0, self._panels(count, width)) as panel:
+            to = f.offset(out, f.mul(panel, CHUNK * width * self.size))
+            f.call_void(f"pack_{side}", [to, base, word(f, offsets, f.mul(panel, width)), ks, runs, depth])
+
+    def _place_in_tree(self, chunk: Value) -> None:
+        """Which levels to merge, offset of the level to write, and whether this is the last chunk.
+
+        An inner chunk i closes the subtrees of its trailing ones; the last one also takes what is left over, from
+        small to large, which is every set bit of i.
+        """
+        f, following = self.f, self.f.add(chunk, 1)
+        self.is_last = f.compare("eq", following, self.arg("chunks"))
+        closed = f.binary("and", chunk, f.binary("xor", following, i64(-1)))
+        level = f.intrinsic("cttz", [following], [Value("false", "i1")])
+        self.merge = f.select(self.is_last, chunk, closed)
+        self.level = f.mul(level, self.arg("level_bytes"))
+
+    def _tiles(self, packed: Value, m: Value, rows: Value, depth: Value) -> None:
+        f, tile = self.f, self.tile
+        tile_bytes = tile.rows * tile.columns * self.size
+        panels = f.binary("udiv", self.arg("m_block"), i64(tile.rows))
+        first, levels = f.binary("udiv", m, i64(tile.rows)), self.region("levels")
+        finished, rhs = self.region("tile"), self.region("rhs")
+        with f.loop(0, self._panels(self.columns, tile.columns)) as j:
+            right = f.offset(rhs, f.mul(j, CHUNK * tile.columns * self.size))
+            column = f.offset(levels, f.mul(f.add(f.mul(j, panels), first), tile_bytes))
+            n = f.mul(j, tile.columns)
+            width = f.minimum(f.sub(self.columns, n), tile.columns)
+            with f.loop(0, self._panels(rows, tile.rows)) as i:
+                left = f.offset(packed, f.mul(i, CHUNK * tile.rows * self.size))
+                mine, below = f.offset(column, f.mul(i, tile_bytes)), f.mul(i, tile.rows)
+                out = f.select(self.is_last, finished, f.offset(mine, self.level))
+                height = f.minimum(f.sub(rows, below), tile.rows)
+                self._call_tile(height, [left, right, depth, self.merge, mine, self.arg("level_bytes"), out])
+                with f.when(self.is_last):
+                    place = [f.add(m, below), n, height, width]
+                    f.call_void("epilogue", [out, *place, self.described])
+
+    def _call_tile(self, height: Value, args: list[Value]) -> None:
+        """The variant with the fewest rows that cover `height`."""
+
+        def choose(variants: tuple[int, ...]) -> None:
+            if len(variants) == 1:
+                self.f.call_void(f"tile{variants[0]}", args)
+                return
+            here, rest = variants[0], variants[1:]
+            needed = self.f.compare("sgt", height, rest[0])
+            self.f.either(needed, lambda: self.f.call_void(f"tile{here}", args), lambda: choose(rest))
+
+        choose(self.tile.variants)
