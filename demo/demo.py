@@ -29,7 +29,7 @@ ROOT = HERE.parent
 SCRIPT = "examples/digits_cnn.py"
 EPOCHS = "3"
 SHOWN = 4  # steps printed of each trace
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def start(*argv: str | Path, may_fail: bool = False) -> Ran:
     begun = time.perf_counter()
     done = subprocess.run([sys.executable, *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0 and not may_fail:
-        console.print(f"[red]failed:[/] {' '.join(map(str, argv))}\n{done.stdout}{done.stderr}", markup=False)
+        console.print(f"failed: {' '.join(map(str, argv))}", style="red", markup=False)
+        console.print(done.stdout + done.stderr, markup=False)
         sys.exit(1)
     return Ran(done.stdout, done.stderr, done.returncode, time.perf_counter() - begun)
 
@@ -63,15 +64,15 @@ def title(text: str) -> None:
 
 
 def first_difference(a: Sequence[str], b: Sequence[str]) -> int | None:
-    """The first step, counted from 1, at which two traces differ; None if they are equal."""
+    """The first step, counted from 0, at which two traces differ; None if they are equal."""
     pairs = zip_longest(a, b)
-    return next((n for n, (x, y) in enumerate(pairs, start=1) if x != y), None)
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), None)
 
 
 def show_side_by_side(a: Sequence[str], b: Sequence[str]) -> None:
     """The first digests of two traces, for 1 and 2 threads."""
     console.print("   step   1 thread           2 threads", style="dim")
-    for n, (x, y) in enumerate(zip(a[:SHOWN], b[:SHOWN], strict=True), start=1):
+    for n, (x, y) in enumerate(zip(a[:SHOWN], b[:SHOWN], strict=True)):
         mark = "" if x == y else "   [red]differs[/]"
         console.print(f"   {n:4d}   {x:16s}   {y:16s}{mark}")
     console.print(f"    ...   ({len(a)} steps)", style="dim")
