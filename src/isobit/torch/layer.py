@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -189,6 +191,26 @@ class Flags:
 
 
 _STACK = _Stack()
+
+
+@contextmanager
+def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
+    """While a graph is traced: the table's composites are in place. Gives the decompositions for the tracer."""
+    found = {
+        overload_of(name): entry.function
+        for name, entry in table()
+        if isinstance(entry, Decomposition) and has_overload(name)
+    }
+    libraries = [torch.library.Library("aten", "IMPL")] if active() is None else []
+    for library in libraries:
+        for name, entry in table():
+            if isinstance(entry, Decomposition) and entry.composite and has_overload(name):
+                library.impl(name, entry.function, "CompositeImplicitAutograd")
+    try:
+        yield found
+    finally:
+        for library in libraries:
+            library._destroy()
 
 
 def active() -> ExactLayer | None:

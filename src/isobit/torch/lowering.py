@@ -13,7 +13,7 @@ from isobit.ir.graph import Graph, Value
 from isobit.operators.registry import recast
 from isobit.torch.dtypes import INTEGERS, Unowned, dtype_of
 from isobit.torch.signature import Kind, Signature, Slot
-from isobit.torch.table import Result, Statement
+from isobit.torch.table import Builder, Result, Statement
 
 Number = float | int | bool
 
@@ -105,7 +105,7 @@ def is_run_time(slot: Slot, value: object, statement: Statement, any_float: bool
 
 
 def write_statement(
-    statement: Statement, signature: Signature, graph: Graph, operands: Sequence[Any], metas: Sequence[Any],
+    build: Builder, signature: Signature, graph: Graph, operands: Sequence[Any], metas: Sequence[Any],
     results: Sequence[Any],
 ) -> Result:
     """Writes the call into `graph`; results are converted to the dtypes that PyTorch gives them.
@@ -113,7 +113,7 @@ def write_statement(
     Raises Unowned where the statement does not cover these arguments.
     """  # fmt: skip
     call = Call(graph, signature.name, signature.slots, tuple(metas), tuple(results))
-    written = statement.build(call, *operands)
+    written = build(call, *operands)
     result = written if isinstance(written, Result) else Result(_as_tuple(written))
     outputs = tuple(_fitted(o, m, signature.name) for o, m in zip(result.outputs, results, strict=True))
     return Result(outputs, result.writes)

@@ -154,7 +154,7 @@ class PlanMaker:
         """  # fmt: skip
         graph = Graph(origin=self.functional.name)
         operands, layouts = _inputs(graph, values, run_time)
-        result = write_statement(self.statement, self.functional, graph, operands, metas, results)
+        result = write_statement(self.statement.build, self.functional, graph, operands, metas, results)
         pairs = overwrite(result)
         taken = {v.id for v, _ in pairs} if pairs and not result.writes else set()
         fresh = [

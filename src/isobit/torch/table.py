@@ -53,9 +53,10 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class Pass:
-    """Exact by nature, or a composite of other operators."""
+    """Exact by nature, or a composite of other operators. `build` writes it as a statement in compiled graphs."""
 
     name: str
+    build: Builder | None = None
 
 
 Entry = Statement | Decomposition | Pass
@@ -90,6 +91,15 @@ class Family:
     def passes(self, names: str) -> None:
         """Files every overload in the white-space separated `names` as exact by nature."""
         self.entries += [Pass(n) for n in names.split()]
+
+    def moves(self, *names: str) -> Callable[[Builder], Builder]:
+        """Files the overloads as exact by nature, and the decorated builder as what they are in compiled graphs."""
+
+        def file(build: Builder) -> Builder:
+            self.entries += [Pass(n, build) for n in names]
+            return build
+
+        return file
 
 
 class Table:
