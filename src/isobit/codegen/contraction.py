@@ -13,8 +13,8 @@ from isobit.codegen.contraction_driver import define_driver
 from isobit.codegen.contraction_epilogue import define_epilogue
 from isobit.codegen.contraction_pack import define_offsets, define_pack, define_runs
 from isobit.codegen.contraction_plan import MAX_AXES, contraction_args, contraction_needs, tile_for
-from isobit.codegen.contraction_tile import MultiplyAdd, define_tile
-from isobit.codegen.emit import Builder, Module, Value
+from isobit.codegen.contraction_tile import define_tile
+from isobit.codegen.emit import Module
 from isobit.codegen.kernel import KernelSource
 from isobit.codegen.target import Target
 from isobit.ir.kernel import Contraction
@@ -47,17 +47,7 @@ def _module(c: Contraction, target: Target) -> Module:
     define_pack(module, "pack_lhs", tile.rows, tile.lanes, element, size)
     define_pack(module, "pack_rhs", tile.columns, tile.lanes, element, size)
     for rows in tile.variants:
-        define_tile(module, f"tile{rows}", rows, tile, element, size, _multiply_add(target))
+        define_tile(module, f"tile{rows}", rows, tile, element, size)
     define_epilogue(module, c, tile, element, size)
     define_driver(module, c, tile, _SYMBOL)
     return module
-
-
-def _multiply_add(target: Target) -> MultiplyAdd:
-    if not target.has_fma:
-        raise NotImplementedError("software fma")
-
-    def fused(f: Builder, a: Value, b: Value, c: Value) -> Value:
-        return f.intrinsic("fma", [a, b, c])
-
-    return fused

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isobit.codegen.contraction_epilogue import TABLE_WORDS
+from isobit.codegen.contraction_epilogue import TABLE_WORDS, described_words
 from isobit.codegen.contraction_pack import word
 from isobit.codegen.contraction_plan import CHUNK, Arguments, Tile
 from isobit.codegen.emit import Builder, Module, Value, Variable, i64
@@ -61,11 +61,15 @@ class _Driver:
         f = self.f
         mine = f.mul(f.params[2], self.arg("scratch.stride"))
         self.scratch = self._as_pointer(f.add(self._slot("scratch"), mine))
-        self.described = f.alloca(f"[{max(1, TABLE_WORDS * len(self.tables))} x i64]")
+        self.described = f.alloca(f"[{described_words(self.c)} x i64]")
         for i, (name, _) in enumerate(self.tables):
             for j, part in enumerate(("m", "n", "runs"), 1):
                 address = f.emit(f"ptrtoint ptr {self.region(f'{name}.{part}').ref} to i64", "i64")
                 f.store(address, word(f, self.described, TABLE_WORDS * i + j))
+        numbers = [f"bound{i}" for i in range(len(self.c.guards))]
+        numbers += [f"dynamic{i}.{part}" for i in range(self.c.n_dynamic) for part in ("stride", "extent")]
+        for i, name in enumerate(numbers, TABLE_WORDS * len(self.tables)):
+            f.store(self.arg(name), word(f, self.described, i))
         self.known = {what: f.variable(i64(-1)) for what in ("m", "n", "k", "lhs", "rows")}
 
     def _changed(self, what: str, value: Value) -> Value:

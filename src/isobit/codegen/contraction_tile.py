@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from isobit.codegen.contraction_pack import finish
 from isobit.codegen.contraction_plan import Tile
 from isobit.codegen.emit import Builder, Module, Value, i64, zero
-
-MultiplyAdd = Callable[[Builder, Value, Value, Value], Value]
-"""(builder, a, b, c) -> a·b + c on vectors, rounded once."""
+from isobit.codegen.multiply_add import fma
 
 
-def define_tile(
-    module: Module, name: str, rows: int, tile: Tile, element: str, size: int, multiply_add: MultiplyAdd
-) -> None:
+def define_tile(module: Module, name: str, rows: int, tile: Tile, element: str, size: int) -> None:
     """`name(a, b, count, merge, levels, level_bytes, out)`: the first `rows` rows of a tile.
 
     acc = Σ over `count` k of a[k][row]·b[k][column], by fma from +0. Then, for each bit of `merge` from the lowest,
@@ -24,7 +18,7 @@ def define_tile(
     operands = [("ptr noalias readonly", "a"), ("ptr noalias readonly", "b"), ("i64", "count")]
     tree = [("i64", "merge"), ("ptr", "levels"), ("i64", "level_bytes"), ("ptr", "out")]
     f = Builder(module, name, "void", [*operands, *tree])
-    emit = _Tile(f, rows, tile, element, size, multiply_add)
+    emit = _Tile(f, rows, tile, element, size)
     count = Value("%count", "i64")
     unroll = tile.unroll if rows == tile.rows else 1
     whole = f.binary("and", count, i64(-unroll))
@@ -42,10 +36,8 @@ def define_tile(
 class _Tile:
     """Statements on the accumulators, which are variables that LLVM keeps in registers."""
 
-    def __init__(
-        self, f: Builder, rows: int, tile: Tile, element: str, size: int, multiply_add: MultiplyAdd
-    ) -> None:
-        self.f, self.tile, self.element, self.size, self.multiply_add = f, tile, element, size, multiply_add
+    def __init__(self, f: Builder, rows: int, tile: Tile, element: str, size: int) -> None:
+        self.f, self.tile, self.element, self.size = f, tile, element, size
         start = zero(element, tile.lanes)
         self.sums = [[f.variable(start) for _ in range(tile.vectors)] for _ in range(rows)]
 
@@ -59,7 +51,7 @@ class _Tile:
             value = f.load(f.offset(a, (step * tile.rows + i) * size), self.element)
             left = f.splat(value, tile.lanes)
             for total, vector in zip(row, right):
-                total.set(self.multiply_add(f, left, vector, total.get()))
+                total.set(fma(f, left, vector, total.get()))
 
     def _offset(self, row: int, vector: int) -> int:
         return (row * self.tile.columns + vector * self.tile.lanes) * self.size
