@@ -53,9 +53,7 @@ def digits(every: int = 5) -> tuple[TensorDataset, TensorDataset]:
     )
 
 
-def train_epoch(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], optimizer: torch.optim.Optimizer
-) -> float:
+def train_epoch(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], optimizer: torch.optim.Optimizer) -> float:
     """One pass over the batches; returns their mean loss."""
     model.train()
     losses = []

@@ -93,9 +93,7 @@ def main() -> None:
     loader = DataLoader(train, args.batch_size, shuffle=True, drop_last=True)
     model = build(columns=train.tensors[0].shape[1])
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=args.lr, total_steps=args.epochs * len(loader)
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=args.lr, total_steps=args.epochs * len(loader))
     network = torch.compile(model, backend="isobit") if args.compile else model
 
     start = time.perf_counter()

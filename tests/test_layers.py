@@ -101,9 +101,7 @@ def room_of(name: str) -> str | None:
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     """All that the module `module` breaks, one line each."""
     tree = ast.parse(source)
-    found = (
-        [f"{module}: {n} lines (at most {MAX_LINES - 1})"] if (n := source.count("\n")) >= MAX_LINES else []
-    )
+    found = [f"{module}: {n} lines (at most {MAX_LINES - 1})"] if (n := source.count("\n")) >= MAX_LINES else []
     for item in imports(module, tree, is_package):
         found += [f"{module}:{item.line}: {why}" for why in judge(module, item)]
     calls = [*environment_reads(module, tree), *dynamic_imports(module, tree)]
