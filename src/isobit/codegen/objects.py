@@ -32,7 +32,7 @@ def compile_object(source_text: str, target: Target, name: str = "kernel") -> by
     fast-math, contraction or a library's elementary function.
     """
     reject_inexact(source_text, name)
-    machine = _target_machine(target)
+    machine = target_machine(target)
     with llvm.create_context() as context, _parse(source_text, name, context) as module:
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
@@ -74,7 +74,8 @@ def _optimise(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
-def _target_machine(target: Target) -> llvm.TargetMachine:
+def target_machine(target: Target) -> llvm.TargetMachine:
+    """LLVM's code generator for ``target``; nothing in it depends on the machine we run on."""
     _initialise_targets()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"

@@ -1,0 +1,96 @@
+"""The threads that run programs together with the caller: Python daemon threads parked in the native driver."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from typing import Any
+
+from isobit.runtime import driver
+
+_ALIGN = 128  # two cache lines: neighbours are prefetched in pairs
+# While there is a core for every thread, a waiter looks that often before it offers its core to others.
+_SPIN = 2000
+_SPIN_CROWDED = 50
+_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+
+
+class ThreadPool:
+    """``threads`` threads, the caller being one; the others start with the first call that wants them.
+
+    A forked child has none of its parent's threads: its pool is made new in place and starts its own when needed.
+    """
+
+    def __init__(self, functions: dict[str, int], threads: int, keep: Any) -> None:
+        self._keep = keep
+        self._functions = functions
+        self._threads = threads
+        self._memory = ctypes.create_string_buffer(driver.POOL_BYTES + _ALIGN)
+        self.address = -(-ctypes.addressof(self._memory) // _ALIGN) * _ALIGN
+        self._start_lock = threading.Lock()
+        self._reset()
+        _pools.add(self)
+
+    def start(self) -> None:
+        """Start the workers unless that has been done; a machine that has no threads left gives fewer of them."""
+        with self._start_lock:
+            if self._state.value == driver.IDLE:
+                started = self._start_workers()
+                self._field(4).value = 1 + started
+                self._state.value = driver.READY if started else driver.STOPPED
+
+    def _start_workers(self) -> int:
+        """How many workers could be started; they wait for the first job."""
+        self._finalizer = weakref.finalize(self, _stop, self._functions, self.address, self._memory, self._keep)
+        for tid in range(1, self._threads):
+            args = (self._functions["isobit_worker"], self.address, tid, self._memory, self._keep)
+            try:
+                threading.Thread(target=_work, args=args, name=f"isobit-{tid}", daemon=True).start()
+            except RuntimeError:
+                return tid - 1
+        return self._threads - 1
+
+    def _reset(self) -> None:
+        ctypes.memset(self.address, 0, driver.POOL_BYTES)
+        self._state = self._field(8)
+        self._field(4).value = self._threads
+        self._field(12).value = _SPIN if self._threads <= available_cores() else _SPIN_CROWDED
+        self._state.value = driver.STOPPED if self._threads == 1 else driver.IDLE
+        _native(self._functions["isobit_pool_init"], ctypes.c_void_p)(self.address)
+
+    def _field(self, offset: int) -> ctypes.c_int32:
+        return ctypes.c_int32.from_address(self.address + offset)
+
+    def after_fork(self) -> None:
+        """In the child: forget the parent's workers and whatever calls its other threads were in."""
+        self._start_lock = threading.Lock()
+        if self._state.value == driver.READY:
+            self._finalizer.detach()
+        self._reset()
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _native(address: int, *argtypes: Any) -> Any:
+    return ctypes.CFUNCTYPE(None, *argtypes)(address)
+
+
+def _work(function: int, pool: int, tid: int, *keep: Any) -> None:
+    _native(function, ctypes.c_void_p, ctypes.c_int64)(pool, tid)
+
+
+def _stop(functions: dict[str, int], pool: int, *keep: Any) -> None:
+    _native(functions["isobit_pool_stop"], ctypes.c_void_p)(pool)
+
+
+def _after_fork() -> None:
+    for pool in list(_pools):
+        pool.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
