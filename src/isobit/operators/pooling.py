@@ -30,7 +30,7 @@ def _each(given: Sizes, dims: int, name: str) -> tuple[int, ...]:
 def uniform_windows(
     spatial: Shape, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> list[Windows]:
-    """PyTorch's windows: with `ceil_mode` a last one may stick out, but must begin inside the input or its left padding."""
+    """PyTorch's windows: with `ceil_mode` a last one may stick out, but begins inside the input or its left padding."""
     dims = len(spatial)
     kernel = _each(kernel, dims, "kernel_size")
     strides = _each(stride, dims, "stride") if len(stride) else kernel

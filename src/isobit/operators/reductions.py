@@ -61,9 +61,13 @@ def reduce_run(kind: str, x: Value, run: Sequence[int], body: Callable[[Expr], E
     return x.graph.reduce(kind, keep, [at[d] for d in run], body(x[at]))
 
 
-def fold(kind: str, x: Value, dims: Dims, keepdim: bool, body: Callable[[Expr], Expr] = lambda e: e) -> Value:
-    """`kind` ("sum" or "prod") of body(x) over `dims`, run after run; `body` is applied once, to the elements."""
-    over = normal_dims(dims, x.ndim)
+def fold(
+    kind: str, x: Value, over: Sequence[int], keepdim: bool = False, body: Callable[[Expr], Expr] = lambda e: e
+) -> Value:
+    """`kind` ("sum" or "prod") of body(x) over exactly the dims `over` (non-negative), run after run.
+
+    `body` is applied once, to the elements.
+    """
     out = x
     for run in runs(x.shape, over):
         out = reduce_run(kind, out, run, body)
@@ -81,33 +85,37 @@ def _unchanged(e: Expr) -> Expr:
     return e
 
 
-def count(shape: Shape, dims: Dims) -> int:
-    """How many elements a reduction over `dims` meets per result."""
-    return math.prod(shape[d] for d in normal_dims(dims, len(shape)))
+def count(shape: Shape, over: Sequence[int]) -> int:
+    """How many elements a reduction over exactly `over` meets per result."""
+    return math.prod(shape[d] for d in over)
+
+
+def average(x: Value, over: Sequence[int], keepdim: bool = False, body: Callable[[Expr], Expr] = lambda e: e) -> Value:
+    """Σ body(x) ÷ n over exactly `over`, one division."""
+    n = count(x.shape, over)
+    return pointwise(lambda s: s / n, fold("sum", x, over, keepdim, body))
 
 
 @operator
 def sum_(x: Value, dims: Dims = None, keepdim: bool = False) -> Value:
     """The sum in x's dtype, run after run."""
-    return fold("sum", x, dims, keepdim)
+    return fold("sum", x, normal_dims(dims, x.ndim), keepdim)
 
 
 @operator
 def prod(x: Value, dims: Dims = None, keepdim: bool = False) -> Value:
     """The product in x's dtype, run after run."""
-    return fold("prod", x, dims, keepdim)
+    return fold("prod", x, normal_dims(dims, x.ndim), keepdim)
 
 
 @operator
 def mean(x: Value, dims: Dims = None, keepdim: bool = False) -> Value:
     """sum ÷ n, one division."""
-    n = count(x.shape, dims)
-    return pointwise(lambda s: s / n, fold("sum", x, dims, keepdim))
+    return average(x, normal_dims(dims, x.ndim), keepdim)
 
 
-def second_moment(x: Value, mean_of: Value, dims: Dims, keepdim: bool = False) -> Value:
-    """M2 of ARITHMETIC.md §3: deviations from `mean_of` (x's shape with `dims` of size 1), squared and summed."""
-    over = normal_dims(dims, x.ndim)
+def second_moment(x: Value, mean_of: Value, over: Sequence[int], keepdim: bool = False) -> Value:
+    """M2 of ARITHMETIC.md §3: squared deviations from `mean_of`, which has the dims `over` of size 1."""
     first, *rest = runs(x.shape, over)
     at = x.axes()
     keep = [Axis(1) if d in first else a for d, a in enumerate(at)]
@@ -123,9 +131,8 @@ def var_mean(x: Value, dims: Dims = None, correction: float = 1, keepdim: bool =
     """(M2 ÷ max(n − correction, 0), mean)."""
     over = normal_dims(dims, x.ndim)
     n = count(x.shape, over)
-    m = pointwise(lambda s: s / n, fold("sum", x, over or None, True))
-    m2 = second_moment(x, m, over or None, True)
-    v = pointwise(lambda s: s / max(n - correction, 0), m2)
+    m = average(x, over, True)
+    v = pointwise(lambda s: s / max(n - correction, 0), second_moment(x, m, over, True))
     shape = kept_shape(x.shape, over, keepdim)
     return x.graph.reshape(v, shape), x.graph.reshape(m, shape)
 
@@ -195,13 +202,14 @@ def norm(x: Value, p: float = 2, dims: Dims = None, keepdim: bool = False) -> Va
     """Vector norm: √Σx·x (2), Σ|x| (1), max|x| (inf), min|x| (−inf), count of x ≠ 0 (0), else (Σ|x|^p)^(1/p)."""
     if p in (INF, -INF):
         return gather_all("max" if p > 0 else "min", x, dims, keepdim, _abs)
+    over = normal_dims(dims, x.ndim)
     if p == 0:
-        return fold("sum", x, dims, keepdim, lambda a: select(a.ne(0), a.like(1), 0))
+        return fold("sum", x, over, keepdim, lambda a: select(a.ne(0), a.like(1), 0))
     if p == 1:
-        return fold("sum", x, dims, keepdim, _abs)
+        return fold("sum", x, over, keepdim, _abs)
     if p == 2:
-        return pointwise(lambda s: call("sqrt", s), fold("sum", x, dims, keepdim, lambda a: a * a))
-    powers = fold("sum", x, dims, keepdim, lambda a: call("pow", _abs(a), a.like(p)))
+        return pointwise(lambda s: call("sqrt", s), fold("sum", x, over, keepdim, lambda a: a * a))
+    powers = fold("sum", x, over, keepdim, lambda a: call("pow", _abs(a), a.like(p)))
     return pointwise(lambda s: call("pow", s, const(1 / p, s.dtype)), powers)
 
 
@@ -213,6 +221,7 @@ def _abs(a: Expr) -> Expr:
 def logsumexp(x: Value, dims: Dims, keepdim: bool = False) -> Value:
     """log Σ exp(x − m) + m with m = max x, or 0 where that is infinite."""
     m = pointwise(lambda a: select(call("abs", a).eq(INF), a.like(0), a), gather_all("max", x, dims, True))
-    total = fold("sum", pointwise(lambda a, b: call("exp", a - b), x, m), dims, keepdim)
+    powers = pointwise(lambda a, b: call("exp", a - b), x, m)
+    total = fold("sum", powers, normal_dims(dims, x.ndim), keepdim)
     base = x.graph.reshape(m, total.shape)
     return pointwise(lambda s, b: call("log", s) + b, total, base)

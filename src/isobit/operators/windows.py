@@ -69,9 +69,12 @@ def _phase(r: int, extent: int, kernel: int, stride: int, padding: int, dilation
 class Windows(Protocol):
     """The windows of one dim: `taps` positions each, of which some may lie outside or not be `held`."""
 
-    extent: int
-    outputs: int
-    taps: int
+    @property
+    def extent(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def taps(self) -> int: ...
 
     def input(self, o: Axis, k: Axis | Expr) -> Position:
         """The input that tap k of output o reads."""
