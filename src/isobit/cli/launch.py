@@ -13,7 +13,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import isobit
+from isobit import __version__
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
 from isobit.record.capture import CodeCapture, tree_of
@@ -52,7 +52,7 @@ class Launch:
         self._comparison = Comparison(open_run(Path(plan.replay_folder))) if plan.replay_folder else None
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         self._recorder = Recorder(run)
-        self._capture = CodeCapture(root, run.code, (Path(isobit.__file__).parent,))
+        self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
         self._capture.add(plan.script)
         self._code = Code(str(root), self._capture.relative(plan.script) or plan.script, git=git_state(root))
         self._recorder.update(code=self._code_now())
@@ -137,7 +137,7 @@ def _manifest(plan: Plan, run_id: str) -> Manifest:
         settings=_settings(plan, None),
         process=current_process(),
         started=utc_now(),
-        isobit=isobit.__version__,
+        isobit=__version__,
         machine=machine(),
         packages=packages(),
         replay=Replay(plan.replay_of, plan.replay_code) if plan.replay_of else None,

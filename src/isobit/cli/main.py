@@ -10,7 +10,10 @@ from typing import Annotated
 import typer
 
 from isobit.cli import views
+from isobit.cli.check import check as side_by_side
 from isobit.cli.plan import Plan, become
+from isobit.cli.replay import RECORD
+from isobit.cli.replay import replay as run_again
 from isobit.record.bundle import write_bundle
 from isobit.record.errors import RecordError
 from isobit.record.resolve import resolve
@@ -64,6 +67,34 @@ def run(
 
 
 @app.command()
+def replay(
+    run: RunName,
+    threads: Threads = None,
+    cpu: Cpu = None,
+    code: Annotated[
+        str,
+        typer.Option(metavar="PATH|current", help="Run other code than the recorded: a folder, or today's files."),
+    ] = RECORD,
+) -> None:
+    """Run a record again: identical (exit 0), or the first step that differs (exit 1)."""
+    store = _store()
+    raise typer.Exit(run_again(store, resolve(store, run), threads, cpu, code))
+
+
+@app.command(context_settings=_SCRIPT_FIRST)
+def check(
+    script: Script,
+    args: Args = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to compare; may also stand right after SCRIPT.")] = 10,
+    seed: Seed = 0,
+    plain: Plain = False,
+) -> None:
+    """Run a script side by side under plain PyTorch and under Isobit, over threads and CPU levels."""
+    steps, rest = _steps_after_script(steps, args or [])
+    raise typer.Exit(side_by_side(_script_path(script), str(script), rest, steps, seed, plain))
+
+
+@app.command()
 def runs() -> None:
     """List the recorded runs, newest last."""
     views.show_runs(_store())
@@ -96,6 +127,19 @@ def main() -> None:
 
 def _store() -> Store:
     return Store.find(Path.cwd())
+
+
+def _steps_after_script(steps: int, args: list[str]) -> tuple[int, list[str]]:
+    """`check SCRIPT --steps N ARGS…`: what stands right after SCRIPT is ours, unless `--` does."""
+    match args:
+        case ["--", *rest]:
+            return steps, rest
+        case ["--steps", number, *rest] if number.isdecimal() and int(number) > 0:
+            return int(number), rest
+        case ["--steps", *_]:
+            raise typer.BadParameter("--steps takes a number of at least 1")
+        case _:
+            return steps, args
 
 
 def _script_path(script: Path) -> str:

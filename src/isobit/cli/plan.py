@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import isobit
-
 # The folder that isobit lies in goes to the end of the path: the script must find what it would find
 # without us.
 _BOOT = (
@@ -66,7 +64,7 @@ class Plan:
 def process_command(plan: Plan) -> list[str]:
     """The command that runs `plan` in a fresh interpreter with this one's flags."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    boot = _BOOT.format(home=str(Path(isobit.__file__).resolve().parents[1]))
+    boot = _BOOT.format(home=str(Path(__file__).resolve().parents[2]))
     return [sys.executable, *flags, "-c", boot, plan.to_json()]
 
 

@@ -4,6 +4,7 @@ tracebacks.
 
 from __future__ import annotations
 
+import builtins
 import sys
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -36,7 +37,8 @@ def run_script(path: str, argv: list[str], paths: tuple[str, ...]) -> Outcome:
     What the script raises is printed as Python prints it, without Isobit's frames.
     """
     sys.argv[:] = argv
-    sys.path[:0] = [str(Path(path).resolve().parent), *paths]
+    folder = str(Path(path).resolve().parent)
+    sys.path[:0] = [folder, *(p for p in dict.fromkeys(paths) if p != folder)]
     main = _main_module(path)
     try:
         exec(compile(Path(path).read_bytes(), path, "exec"), main.__dict__)
@@ -58,7 +60,8 @@ def _main_module(path: str) -> ModuleType:
     main = ModuleType("__main__")
     main.__dict__.update(
         __file__=path,
-        __builtins__=__builtins__,
+        __builtins__=builtins,
+        __annotations__={},
         __cached__=None,
         __loader__=SourceFileLoader("__main__", path),
     )

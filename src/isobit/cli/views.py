@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from isobit.record.errors import RecordError
-from isobit.record.manifest import Manifest
+from isobit.record.manifest import Manifest, Replay
 from isobit.record.replay import readable
-from isobit.record.store import Run, Store
+from isobit.record.store import Run, Store, remarks
 from isobit.record.trace import Step, read_steps
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow"}
@@ -38,9 +38,14 @@ def show_runs(store: Store) -> None:
 def _row(run: Run) -> tuple[str, str, str, str, str]:
     manifest = run.manifest
     words = escape(" ".join((manifest.script, *manifest.args)))
-    words += f" [dim](replay of {escape(manifest.replay.of)})[/]" if manifest.replay else ""
+    words += _replay_words(manifest.replay) if manifest.replay else ""
     steps = manifest.steps if manifest.steps is not None else sum(1 for _ in read_steps(run.folder))
     return manifest.id, _coloured(run.status), str(steps), _duration(manifest), words
+
+
+def _replay_words(replay: Replay) -> str:
+    verdict = f": {replay.verdict.outcome}" if replay.verdict else ""
+    return escape(f" (replay of {replay.of.rpartition('-')[2]}{verdict})")
 
 
 def show_run(run: Run) -> None:
@@ -69,7 +74,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if last is not None:
         facts.append(("last loss", ", ".join(readable(loss) for loss in last.losses) or "none"))
         facts.append(("parameters", last.parameters))
-    return facts + _provenance(manifest) + _remarks(manifest)
+    return facts + _provenance(manifest) + _remarks(run)
 
 
 def _provenance(manifest: Manifest) -> list[tuple[str, str]]:
@@ -88,9 +93,10 @@ def _provenance(manifest: Manifest) -> list[tuple[str, str]]:
     return facts
 
 
-def _remarks(manifest: Manifest) -> list[tuple[str, str]]:
-    facts = [("hole", escape(f"{h.operator}, {h.count} times: {h.reason}")) for h in manifest.holes]
-    facts += [("note", escape(note)) for note in manifest.notes]
+def _remarks(run: Run) -> list[tuple[str, str]]:
+    manifest, (holes, notes) = run.manifest, remarks(run)
+    facts = [("hole", escape(f"{h.operator}, {h.count or '?'} times: {h.reason}")) for h in holes]
+    facts += [("note", escape(note)) for note in notes]
     if manifest.replay is not None:
         facts.append(("replay of", escape(manifest.replay.of)))
         if manifest.replay.verdict is not None:
@@ -103,7 +109,9 @@ def print_json(run: Run) -> None:
     """Print the manifest as JSON, with the status as it is now and the last step."""
     count, last = _last_step(run)
     data = dataclasses.asdict(run.manifest)
+    holes, notes = remarks(run)
     data |= {"status": run.status, "steps": count, "folder": str(run.folder)}
+    data |= {"holes": [dataclasses.asdict(hole) for hole in holes], "notes": notes}
     data["last_step"] = dataclasses.asdict(last) if last else None
     json.dump(data, sys.stdout, indent=1)
     print()

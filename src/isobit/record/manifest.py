@@ -133,6 +133,7 @@ class Manifest:
     packages: dict[str, str] = field(default_factory=dict)
     holes: tuple[Hole, ...] = ()
     notes: tuple[str, ...] = ()
+    trace_error: str | None = None  # why the trace breaks off before the run ended
     replay: Replay | None = None
 
 

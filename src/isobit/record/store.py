@@ -13,8 +13,9 @@ from pathlib import Path
 from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
 from isobit.record.ids import new_id
-from isobit.record.manifest import KILLED, RUNNING, Manifest, read_manifest, write_manifest
+from isobit.record.manifest import KILLED, RUNNING, Hole, Manifest, read_manifest, write_manifest
 from isobit.record.process import is_alive
+from isobit.record.trace import read_trace
 
 _ATTEMPTS = 100
 
@@ -42,6 +43,15 @@ class Run:
 def open_run(folder: Path) -> Run:
     """The run in `folder`; raises RecordError if there is none or it cannot be read."""
     return Run(folder, read_manifest(folder))
+
+
+def remarks(run: Run) -> tuple[tuple[Hole, ...], tuple[str, ...]]:
+    """Holes and notes of a run. One that has not closed its record has them in its trace, without counts (0)."""
+    if run.manifest.ended is not None:
+        return run.manifest.holes, run.manifest.notes
+    lines = list(read_trace(run.folder))
+    holes = tuple(Hole(line["op"], line["why"], 0) for line in lines if line["k"] == "h")
+    return holes, tuple(line["text"] for line in lines if line["k"] == "n")
 
 
 class Store:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
-
 import torch
+
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.steps import StepHooks
 

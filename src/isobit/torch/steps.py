@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-import torch
 from isobit.torch.events import EventSink, NoteEvent, StepEvent
 from isobit.torch.fingerprint import digest, scalar_bits
 

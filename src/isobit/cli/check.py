@@ -1,0 +1,200 @@
+"""``isobit check``: one script side by side under plain PyTorch and under Isobit, over threads and CPU levels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from isobit.cli.child import run_child
+from isobit.cli.plan import Plan
+from isobit.record.errors import RecordError
+from isobit.record.ids import new_id
+from isobit.record.trace import Step, read_steps
+
+# Asked in a process of its own: LLVM takes its time to load, and no other command needs it.
+_LEVELS = "from isobit.codegen.target import host_levels; print(*host_levels(), sep='\\n')"
+_THREADS = (1, 2)
+_SHOWN = 12  # hexadecimal digits of a digest
+_TAIL = 12  # lines of a failed script's output
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to run the script; ``cpu`` None for plain PyTorch."""
+
+    threads: int
+    cpu: str | None
+
+    @property
+    def plain(self) -> bool:
+        return self.cpu is None
+
+    def __str__(self) -> str:
+        name = "PyTorch" if self.plain else f"Isobit, {self.cpu}"
+        return f"{name}, {self.threads} thread{'s' * (self.threads != 1)}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a setting: its steps, the holes it fell into, and what went wrong if anything did."""
+
+    setting: Setting
+    steps: tuple[Step, ...]
+    holes: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The median time from one step to the next; the first, which compiles, has none before it."""
+        times = [step.seconds for step in self.steps]
+        between = [after - before for before, after in pairwise(times)]
+        return median(between) if between else None
+
+
+def check(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, plain_only: bool) -> int:
+    """Run the first `steps` steps in every setting and print the comparison.
+
+    Returns 0 if all of Isobit's digests agree, 1 if they do not, 2 if a setting failed. `plain_only` leaves Isobit
+    out and judges plain PyTorch in its place.
+    """
+    results = []
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="isobit-check-") as home:
+        for setting in _settings(plain_only):
+            with console.status(f"{escape(str(setting))} …"):
+                plan = _plan(script, argv0, args, steps, seed, setting, home)
+                results.append(_run(plan, setting))
+    _report(console, results)
+    return _judge(console, results, [r for r in results if plain_only or not r.setting.plain])
+
+
+def _settings(plain_only: bool) -> list[Setting]:
+    """Plain PyTorch and Isobit's best level in turn, then the lower levels."""
+    plain = [Setting(threads, None) for threads in _THREADS]
+    if plain_only:
+        return plain
+    best, *lower = _host_levels()
+    exact = [Setting(threads, best) for threads in _THREADS]
+    return [s for pair in zip(plain, exact, strict=True) for s in pair] + [
+        Setting(_THREADS[-1], level) for level in lower
+    ]
+
+
+def _host_levels() -> list[str]:
+    done = subprocess.run([sys.executable, "-c", _LEVELS], capture_output=True, text=True)
+    levels = done.stdout.split()
+    if done.returncode != 0 or not levels:
+        raise RecordError(f"Isobit knows no CPU level of this machine\n{done.stderr}".rstrip())
+    return levels
+
+
+def _plan(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, setting: Setting, home: str) -> Plan:
+    return Plan(
+        script=script,
+        argv0=argv0,
+        args=tuple(args),
+        command=("isobit", *sys.argv[1:]),
+        home=home,
+        seed=seed,
+        threads=setting.threads,
+        cpu=setting.cpu,
+        plain=setting.plain,
+        steps=steps,
+        quiet=True,
+        run_id=new_id(time.time_ns()),
+    )
+
+
+def _run(plan: Plan, setting: Setting) -> Result:
+    with tempfile.TemporaryFile() as output:
+        code, run = run_child(plan, Path.cwd(), output)
+        output.seek(0)
+        tail = "\n".join(output.read().decode("utf-8", "replace").splitlines()[-_TAIL:])
+    if run is None or run.status not in ("stopped", "finished"):
+        return Result(setting, (), error=f"exit code {code}\n{tail}")
+    steps = tuple(read_steps(run.folder))
+    error = None if steps else "no optimizer made a step"
+    return Result(setting, steps, tuple(hole.operator for hole in run.manifest.holes), error)
+
+
+def first_difference(results: Sequence[Result]) -> int | None:
+    """The first step, counted from 0, at which not all agree in losses and parameters; None if they do."""
+    traces = [[(s.optimizer, s.losses, s.parameters) for s in r.steps] for r in results]
+    longest = max((len(trace) for trace in traces), default=0)
+    return next((i for i in range(longest) if any(t[i : i + 1] != traces[0][i : i + 1] for t in traces)), None)
+
+
+def _report(console: Console, results: Sequence[Result]) -> None:
+    parts = first_difference([r for r in results if r.error is None])
+    last = max((len(r.steps) for r in results), default=0) - 1
+    shown = last if parts is None else parts
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("setting", no_wrap=True)
+    for index in dict.fromkeys((shown, last)):
+        table.add_column(f"digest, step {index}", no_wrap=True)
+    table.add_column("ms a step", justify="right", no_wrap=True)
+    table.add_column("ratio", justify="right", no_wrap=True)
+    for result in results:
+        table.add_row(*_row(result, list(dict.fromkeys((shown, last))), results))
+    console.print(table)
+    for result in results:
+        if result.error is not None:
+            console.print(f"\n{result.setting}: {result.error}", style="red", markup=False)
+
+
+def _row(result: Result, shown: Sequence[int], results: Sequence[Result]) -> tuple[str, ...]:
+    """A line of the table: setting, digests at the steps `shown`, median step time, ratio to plain PyTorch's."""
+    if result.error is not None:
+        return str(result.setting), "[red]failed[/]"
+    seconds, ratio = result.step_seconds, _ratio(result, results)
+    return (
+        str(result.setting),
+        *(_digest(result, index) for index in shown),
+        "" if seconds is None else f"{1e3 * seconds:.2f}",
+        "" if ratio is None else f"{ratio:.2f}",
+    )
+
+
+def _digest(result: Result, index: int) -> str:
+    return result.steps[index].parameters[:_SHOWN] if index < len(result.steps) else "none"
+
+
+def _ratio(result: Result, results: Sequence[Result]) -> float | None:
+    """Time against plain PyTorch on as many threads."""
+    same = [r for r in results if r.setting.plain and r.setting.threads == result.setting.threads]
+    ours, theirs = result.step_seconds, same[0].step_seconds if same else None
+    return ours / theirs if ours is not None and theirs else None
+
+
+def _judge(console: Console, results: Sequence[Result], judged: Sequence[Result]) -> int:
+    """Print what it comes to; returns the exit code."""
+    plain = [r for r in results if r.setting.plain and r.error is None]
+    if any(r.error is not None for r in results):
+        console.print("no verdict: not every setting ran", style="yellow")
+        return 2
+    if len(plain) > 1 and judged != plain:
+        console.print(_says("Plain PyTorch", plain), style="dim")
+    for hole in sorted({hole for r in judged for hole in r.holes}):
+        console.print(f"hole: {hole}", style="yellow", markup=False)
+    parts = first_difference(judged)
+    name = "Plain PyTorch" if judged == plain else "Isobit"
+    console.print(_says(name, judged), style="green" if parts is None else "red")
+    return 0 if parts is None else 1
+
+
+def _says(name: str, results: Sequence[Result]) -> str:
+    parts, steps = first_difference(results), len(results[0].steps)
+    if parts is None:
+        return f"{name}: one digest in {len(results)} settings over {steps} step{'s' * (steps != 1)}"
+    return f"{name}: parts at step {parts} (counted from 0)"

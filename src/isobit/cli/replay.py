@@ -1,0 +1,138 @@
+"""``isobit replay``: runs a record again and says whether the bits are the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from isobit.cli.child import run_child
+from isobit.cli.plan import Plan
+from isobit.record.ids import new_id
+from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
+from isobit.record.replay import DIFFERS, IDENTICAL
+from isobit.record.store import Run, Store
+from isobit.record.workcopy import code_in, recorded_code, working_copy
+
+RECORD = "record"
+CURRENT = "current"
+_EXIT = {IDENTICAL: 0, DIFFERS: 1}
+_FAILED = 2
+
+
+def replay(store: Store, run: Run, threads: int | None, cpu: str | None, code: str) -> int:
+    """Replay `run` and print the verdict; returns the exit code: 0 identical, 1 differs, 2 no verdict.
+
+    `code` is "record" for the recorded code, "current" for today's files in the same place, or another folder
+    with the same files. Raises RecordError if the record does not hold what a replay needs.
+    """
+    with _code_folder(run, code) as folder:
+        plan = _plan(store, run, folder, threads, cpu, code)
+        status, made = run_child(plan, _folder(run.manifest))
+    if made is None:
+        return _no_verdict(f"the replay ended with exit code {status} before it had a record")
+    judged = made.manifest.replay.verdict if made.manifest.replay else None
+    if judged is None:
+        return _no_verdict(f"the replay {made.manifest.id} was {made.status} (exit code {status})")
+    _print(judged, run.manifest, made.manifest)
+    return 130 if made.status == INTERRUPTED else _EXIT.get(judged.outcome, _FAILED)
+
+
+@contextmanager
+def _code_folder(run: Run, code: str) -> Iterator[Path]:
+    """The folder to run from, as the root of the script's tree."""
+    if code == CURRENT:
+        yield code_in(Path(recorded_code(run).root), run)
+    elif code != RECORD:
+        yield code_in(Path(code).resolve(), run)
+    else:
+        folder = working_copy(run)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plan(store: Store, run: Run, root: Path, threads: int | None, cpu: str | None, code: str) -> Plan:
+    manifest, recorded = run.manifest, recorded_code(run)
+    settings = manifest.settings
+    return Plan(
+        script=str(root / recorded.script),
+        argv0=manifest.script,
+        args=manifest.args,
+        command=("isobit", *sys.argv[1:]),
+        home=str(store.home),
+        seed=settings.seed,
+        threads=settings.asked_threads if threads is None else threads,
+        cpu=settings.asked_cpu if cpu is None else cpu,
+        strict=settings.strict,
+        plain=settings.mode == "plain",
+        steps=settings.steps,
+        run_id=new_id(time.time_ns()),
+        root=str(root),
+        paths=tuple(os.path.normpath(root / path) for path in recorded.paths),
+        replay_folder=str(run.folder),
+        replay_of=manifest.id,
+        replay_code=code,
+    )
+
+
+def _folder(manifest: Manifest) -> Path:
+    """The folder the run worked in, so that it finds its data; where it is gone, the present one, with a word."""
+    folder = Path(manifest.cwd)
+    if folder.is_dir():
+        return folder
+    print(f"isobit: {folder}, where the run took place, is not here: replaying in {Path.cwd()}", file=sys.stderr)
+    return Path.cwd()
+
+
+def _no_verdict(text: str) -> int:
+    Console(highlight=False).print(f"[yellow]no verdict:[/] {text}", soft_wrap=True)
+    return _FAILED
+
+
+def _print(verdict: Verdict, recorded: Manifest, made: Manifest) -> None:
+    """Where the two runs took place, their holes, and last the verdict in one line."""
+    console = Console(highlight=False)
+    lines = [f"recorded {recorded.id}: {_conditions(recorded)}", f"replayed {made.id}: {_conditions(made)}"]
+    lines += _package_changes(recorded, made)
+    lines += [f"hole: {name}" for name in _holes(recorded, made)]
+    for line in lines:
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+    colour, text = _sentence(verdict, recorded, made)
+    console.print(text, style=colour, markup=False, soft_wrap=True)
+
+
+def _sentence(verdict: Verdict, recorded: Manifest, made: Manifest) -> tuple[str, str]:
+    if verdict.outcome == IDENTICAL:
+        holes = len(_holes(recorded, made))
+        but = f", but with {holes} hole{'s' * (holes != 1)} outside the arithmetic" if holes else ""
+        pair = f"{_conditions(recorded)} and {_conditions(made)}"
+        return "yellow" if holes else "green", f"identical: {verdict.text} ({pair}){but}"
+    if verdict.outcome == DIFFERS:
+        where = "" if verdict.step is None else f" at step {verdict.step} (counted from 0)"
+        return "red", f"differs{where}: {verdict.text}"
+    return "yellow", f"no verdict: {verdict.text}"
+
+
+def _conditions(manifest: Manifest) -> str:
+    settings = manifest.settings
+    threads = f"{settings.threads} thread{'s' * (settings.threads != 1)}"
+    return f"{threads}, {'PyTorch itself' if settings.mode == 'plain' else settings.cpu}"
+
+
+def _holes(recorded: Manifest, made: Manifest) -> list[str]:
+    return sorted({hole.operator for hole in (*recorded.holes, *made.holes)})
+
+
+def _package_changes(recorded: Manifest, made: Manifest) -> list[str]:
+    """Packages with another version than recorded: the first thing to look at where bits differ."""
+    names = sorted(recorded.packages.keys() | made.packages.keys())
+    pairs = [(name, recorded.packages.get(name), made.packages.get(name)) for name in names]
+    return [f"package {n}: {old or 'none'} recorded, {new or 'none'} now" for n, old, new in pairs if old != new]
