@@ -91,7 +91,7 @@ class _Grid:
         raise TypeError(f"not an expression: {e!r}")
 
     def _affine(self, index: Affine) -> Array:
-        total = np.full((1,) * len(self.place), index.const, np.int64)
+        total: Array = np.full((1,) * len(self.place), index.const, np.int64)
         for axis, coefficient in index.terms:
             shape = [1] * len(self.place)
             shape[self.place[axis]] = axis.extent
@@ -135,24 +135,11 @@ def _reduce(stmt: Reduce, shape: tuple[int, ...], tensors: Sequence[Array], grap
         return _KINDS[stmt.kind](run)
     if stmt.aux is not None:
         mean = np.broadcast_to(_Grid(stmt.axes, tensors, graph).value(stmt.aux), shape)
-        out = m2(run, numeric.widen(mean, stmt.body.dtype))
+        out = orders.squared_deviations(run, numeric.widen(mean, stmt.body.dtype))
     else:
         out = _KINDS[stmt.kind](run)
     narrow = stmt.body.dtype in (DType.F16, DType.BF16)
     return numeric.cast(out, DType.F32, stmt.body.dtype) if narrow else out
-
-
-def m2(x: Array, mean: Array) -> Array:
-    """Σ over the blocks of x[..., n] of q_b + n_b·((m_b − m)·(m_b − m)), as ARITHMETIC.md §3 defines var."""
-    terms = []
-    for start in range(0, x.shape[-1], orders.BLOCK):
-        block = x[..., start : start + orders.BLOCK]
-        n = x.dtype.type(block.shape[-1])
-        m_b = orders.sum_run(block) / n
-        apart = block - m_b[..., None]
-        shift = m_b - mean
-        terms.append(orders.sum_run(apart * apart) + n * (shift * shift))
-    return orders.tree_sum(np.stack(terms, -1)) if terms else np.zeros(x.shape[:-1], x.dtype)
 
 
 _KINDS: dict[str, Callable[[Array], Array]] = {

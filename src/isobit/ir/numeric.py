@@ -30,7 +30,7 @@ def apply(name: str, dtype: DType, args: tuple[Array, ...], arg_dtype: DType) ->
         if name == "where":
             return np.where(args[0], args[1], args[2])
         if name == "philox":
-            return random.word(args[0], args[1])
+            return np.asarray(random.word(args[0], args[1]))
         if arg_dtype in _NARROW:
             wide = _compute(name, tuple(widen(a, arg_dtype) for a in args))
             return wide if dtype == DType.BOOL else cast(wide, DType.F32, dtype)
@@ -39,7 +39,7 @@ def apply(name: str, dtype: DType, args: tuple[Array, ...], arg_dtype: DType) ->
 
 def _compute(name: str, args: tuple[Array, ...]) -> Array:
     if name in FUNCTIONS:
-        return FUNCTIONS[name](*args)
+        return np.asarray(FUNCTIONS[name](*args))
     return np.asarray(_TABLE[name](*args))
 
 

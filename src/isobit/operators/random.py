@@ -34,9 +34,9 @@ def _word(key: Value, j: Expr) -> Expr:
 
 
 def _wide_word(key: Value, i: Expr) -> tuple[Expr, Expr]:
-    """(upper, lower) 32 bits of the i-th 64-bit word."""
+    """(upper, lower) 32 bits of the i-th 64-bit word: words 2i + 1 and 2i."""
     j = i * 2
-    return _word(key, j), _word(key, j + 1)
+    return _word(key, j + 1), _word(key, j)
 
 
 def _unit(key: Value, i: Expr, dtype: DType, offset: int = 0) -> Expr:
@@ -83,11 +83,7 @@ def normal(
     u, v = _unit(key, first, wide, offset=1), _unit(key, first + 1, wide)
     r, theta = call("sqrt", -2 * call("log", u)), TAU * v
     z = r * select(odd.eq(0), call("cos", theta), call("sin", theta))
-    if isinstance(std, Value) or std != 1:
-        z = z * read(std, at, wide)
-    if isinstance(mean, Value) or mean != 0:
-        z = z + read(mean, at, wide)
-    return key.graph.map(at, z.cast(dtype))
+    return key.graph.map(at, (z * read(std, at, wide) + read(mean, at, wide)).cast(dtype))
 
 
 def _chance(key: Value, at: tuple[Axis, ...], p: Operand) -> Expr:
@@ -150,8 +146,14 @@ def _upper_half(e: Expr) -> Expr:
 
 @bit_move
 def exponential(key: Value, shape: Iterable[int], rate: Operand = 1.0, dtype: DType = DType.F32) -> Value:
-    """−log(1 − u) ÷ rate, u uniform in [0, 1) (narrow dtypes: f32's)."""
+    """−log(u) ÷ rate with u an odd multiple of 2^−24 (f64: 2^−53) in (0, 1): no result is 0 or infinite."""
     at = axes(*shape)
-    wide = _compute(dtype)
-    u = _unit(key, coord(_flat(at)), wide)
-    return key.graph.map(at, (-call("log", 1 - u) / read(rate, at, wide)).cast(dtype))
+    i, wide = coord(_flat(at)), _compute(dtype)
+    if wide == DType.F64:
+        upper, lower = _wide_word(key, i)
+        steps, scale = call("shl", upper, upper.like(20)) | call("shr", lower, lower.like(12)), 2.0**-53
+    else:
+        w = _word(key, i)
+        steps, scale = call("shr", w, w.like(9)), 2.0**-24
+    u = (steps * 2 + 1).cast(wide) * scale
+    return key.graph.map(at, (-call("log", u) / read(rate, at, wide)).cast(dtype))
