@@ -19,7 +19,7 @@ from isobit.cli.script import Outcome, StopRun, run_script
 from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
-from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, Manifest, Replay, Settings
+from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Manifest, Replay, Settings
 from isobit.record.process import current_process
 from isobit.record.recorder import Recorder, utc_now
 from isobit.record.replay import Comparison
@@ -53,8 +53,7 @@ class Launch:
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         self._recorder = Recorder(run)
         self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
-        self._capture.add(plan.script)
-        self._code = Code(str(root), self._capture.relative(plan.script) or plan.script, git=git_state(root))
+        self._code = Code(str(root), self._capture.add_script(plan.script), git=self._git(root))
         self._recorder.update(code=self._code_now())
         self._session = ExitStack()
         self._outcome = Outcome(INTERRUPTED, 130)
@@ -84,6 +83,8 @@ class Launch:
         end, run_id = self._outcome, self._recorder.run.manifest.id
         replay = self._replay_judged(end)
         self._recorder.finish(end.status, end.exit_code, end.error, code=self._code_now(), replay=replay)
+        if self._recorder.trace_error is not None:
+            print(f"isobit: {self._recorder.trace_error}", file=sys.stderr)
         steps = self._recorder.steps
         self._say(f"run {run_id} {end.status}, {steps} step{'s' * (steps != 1)}")
 
@@ -93,6 +94,13 @@ class Launch:
             return replay
         verdict = self._comparison.verdict(end.status, end.exit_code, end.error)
         return dataclasses.replace(replay, verdict=verdict)
+
+    def _git(self, root: Path) -> GitState | None:
+        """The state of the code's folder; recorded code has the one it was recorded in."""
+        if self._comparison is not None and self._plan.replay_code == "record":
+            recorded = self._comparison.recorded.manifest.code
+            return recorded.git if recorded else None
+        return git_state(root)
 
     def _sink(self, event: Event) -> None:
         """Record an event; ends the script where there is no need to go on."""

@@ -66,10 +66,20 @@ class CodeCapture:
         inside = _below(real, self._real_root) if inside is None else inside
         return None if inside is None or _INSTALLED & set(inside.split(os.sep)) else inside
 
+    def add_script(self, path: str) -> str:
+        """Copy the script itself, wherever it lies; returns its path relative to the root."""
+        name = self.relative(path) or os.path.basename(path)
+        self._copy(path, name)
+        return name
+
     def add(self, path: str) -> None:
         """Copy the file `path` unless it is outside the tree or was copied before. Never raises."""
         name = self.relative(path)
-        if name is None or name in self.files or os.getpid() != self._owner:
+        if name is not None:
+            self._copy(path, name)
+
+    def _copy(self, path: str, name: str) -> None:
+        if name in self.files or os.getpid() != self._owner:
             return
         try:
             data = Path(path).read_bytes()

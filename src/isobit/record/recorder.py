@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from isobit.record.manifest import Hole
@@ -29,6 +30,7 @@ class Recorder:
         self._holes: dict[str, Hole] = {}
         self._notes: list[str] = []
         self._open = True
+        self.trace_error: str | None = None
 
     @property
     def active(self) -> bool:
@@ -41,7 +43,7 @@ class Recorder:
             return None
         with self._lock:
             step = Step(self.steps, optimizer, losses, parameters, time.perf_counter() - self._begin)
-            self._trace.step(step)
+            self._append(lambda: self._trace.step(step))
             self.steps += 1
             return step
 
@@ -52,7 +54,7 @@ class Recorder:
         with self._lock:
             known = self._holes.get(operator)
             if known is None:
-                self._trace.hole(operator, reason)
+                self._append(lambda: self._trace.hole(operator, reason))
             self._holes[operator] = Hole(operator, reason, count + (known.count if known else 0))
 
     def note(self, text: str) -> None:
@@ -61,8 +63,17 @@ class Recorder:
             return
         with self._lock:
             if text not in self._notes:
-                self._trace.note(text)
+                self._append(lambda: self._trace.note(text))
                 self._notes.append(text)
+
+    def _append(self, write: Callable[[], None]) -> None:
+        """Write to the trace. Where that fails the script goes on, and the record says where the trace breaks off."""
+        if self.trace_error is not None:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.trace_error = f"the trace breaks off after {self.steps} steps: {error.strerror}"
 
     def update(self, **changes: object) -> None:
         """Replace fields of the manifest while the run goes on."""
@@ -85,6 +96,7 @@ class Recorder:
             steps=self.steps,
             holes=tuple(self._holes.values()),
             notes=tuple(self._notes),
+            trace_error=self.trace_error,
             **changes,
         )
 

@@ -16,13 +16,14 @@ NONE = "none"  # no verdict: the replay failed, or there was nothing to compare
 class Comparison:
     """Compares steps with those of `recorded`.
 
-    A record that ended by itself is compared to its end; one that was killed, interrupted or stopped, as
-    far as it goes.
+    A record that ended by itself is compared to its end; one that was killed, interrupted or stopped, or
+    whose trace could not be written to the end, as far as it goes.
     """
 
     def __init__(self, recorded: Run) -> None:
-        self._recorded = recorded
-        self._complete = recorded.status in (FINISHED, FAILED)
+        self.recorded = recorded
+        whole = recorded.manifest.trace_error is None
+        self._complete = whole and recorded.status in (FINISHED, FAILED)
         self._steps = read_steps(recorded.folder)
         self._next = next(self._steps, None)
         self._equal = 0
@@ -41,7 +42,7 @@ class Comparison:
 
     def verdict(self, status: str, exit_code: int, error: str | None) -> Verdict:
         """The judgement on a replay that ended with `status`."""
-        recorded = self._recorded.manifest
+        recorded = self.recorded.manifest
         if self._difference is not None:
             return self._difference
         if status == INTERRUPTED:

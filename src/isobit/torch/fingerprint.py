@@ -1,13 +1,15 @@
 """Bits and digests of tensors, read from memory without calling PyTorch's operators.
 
-Reading must not change a run: no random numbers, nothing for autograd to see, nothing for dispatch modes to
-count. So a dense CPU tensor's memory is looked at through NumPy. Anything else is first copied by PyTorch.
+Reading must not change a run: no random numbers, nothing for autograd to see, nothing for dispatch modes to count. So a
+dense CPU tensor's memory is looked at through NumPy. Anything else is first copied by PyTorch.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,14 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
-_NAMES = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
-    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
-    torch.uint8: "u8", torch.bool: "bool",
-}  # fmt: skip
-_INFINITY = {"f64": 0x7FF0000000000000, "f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
-_NAN = {"f64": 0x7FF8000000000000, "f32": 0x7FC00000, "f16": 0x7E00, "bf16": 0x7FC0}  # ARITHMETIC.md §1
-_CHUNK = 1 << 20  # bytes that are searched for NaN and hashed while they are in the cache
+from isobit.arithmetic.digests import canonical_bytes, header
+from isobit.arithmetic.dtypes import DType
+from isobit.torch.dtypes import FROM_TORCH, is_plain
+
+_INFINITY = {DType.F64: 0x7FF0000000000000, DType.F32: 0x7F800000, DType.F16: 0x7C00, DType.BF16: 0x7F80}
+_CHUNK = 1 << 19  # bytes that are searched for NaN and hashed while they are in the cache
+_WORTH_THREADS = 1 << 22  # bytes below which handing work to threads costs more than it saves
+_MOST_THREADS = 4
 
 Bits = NDArray[np.unsignedinteger[Any]]
 
@@ -32,26 +34,43 @@ def scalar_bits(tensor: torch.Tensor) -> str:
 
     Raises TypeError for an element type that is outside the arithmetic.
     """
-    name, bits = _bits(tensor)
+    dtype, bits = _bits(tensor)
     if bits.size != 1:
-        return f"xxh3:{digest([tensor])}"
-    value = int(_canonical(name, bits.reshape(1))[0])
-    return f"{name}:{value:0{2 * bits.itemsize}x}"
+        return f"xxh3:{tensor_digest(tensor).hex()}"
+    value = int(_canonical(dtype, bits.reshape(1))[0])
+    return f"{dtype}:{value:0{2 * bits.itemsize}x}"
 
 
-def digest(tensors: Iterable[torch.Tensor]) -> str:
-    """XXH3-128, in hexadecimal, over dtype, shape and canonical bytes of each tensor (ARITHMETIC.md §7), in
-    order.
+def tensor_digest(tensor: torch.Tensor) -> bytes:
+    """XXH3-128 of one tensor, 16 bytes: what `arithmetic.digests.trace_digest` gives in hexadecimal.
 
     Raises TypeError for an element type that is outside the arithmetic.
     """
-    state = xxhash.xxh3_128()
-    for tensor in tensors:
-        name, bits = _bits(tensor)
-        state.update(f"{name}[{','.join(map(str, bits.shape))}]".encode("ascii"))
-        for chunk in _chunks(bits):
-            state.update(_canonical(name, chunk).data)
-    return state.hexdigest()
+    dtype, bits = _bits(tensor)
+    state = xxhash.xxh3_128(header(dtype, bits.shape))
+    for chunk in _chunks(bits):
+        state.update(_canonical(dtype, chunk).data)
+    return state.digest()
+
+
+def digest(tensors: Sequence[torch.Tensor]) -> str:
+    """One digest of several tensors, in hexadecimal: XXH3-128 over the digest of each, in order.
+
+    Large ones are hashed on as many threads as PyTorch uses, up to four. Raises TypeError for an element type that is
+    outside the arithmetic.
+    """
+    threads = min(torch.get_num_threads(), _MOST_THREADS)
+    small = sum(t.numel() * t.element_size() for t in tensors) < _WORTH_THREADS
+    if threads == 1 or small:
+        parts = [tensor_digest(t) for t in tensors]
+    else:
+        parts = list(_pool(threads).map(tensor_digest, tensors))
+    return xxhash.xxh3_128_hexdigest(b"".join(parts))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "isobit-digest")
 
 
 def _chunks(bits: Bits) -> Iterator[Bits]:
@@ -61,48 +80,38 @@ def _chunks(bits: Bits) -> Iterator[Bits]:
     return (flat[start : start + step] for start in range(0, flat.size, step))
 
 
-def _canonical(name: str, bits: Bits) -> Bits:
-    """`bits`, not empty, with every NaN replaced by the one canonical NaN; the same array where there is
-    none.
+def _canonical(dtype: DType, bits: Bits) -> Bits:
+    """`bits`, not empty, with every NaN replaced by the canonical NaN; the same array where there is none.
 
-    As integers the positive NaNs are the largest signed values and the negative ones the largest unsigned
-    values, so two maxima find them, whatever the floating-point environment is.
+    As integers the positive NaNs are the largest signed values and the negative ones the largest unsigned values, so
+    two maxima find them, whatever the floating-point environment is.
     """
-    if name not in _INFINITY:
+    if not dtype.is_float:
         return bits
-    infinity, sign = _INFINITY[name], 1 << (8 * bits.itemsize - 1)
+    infinity, sign = _INFINITY[dtype], 1 << (8 * bits.itemsize - 1)
     if bits.view(f"i{bits.itemsize}").max() <= infinity and bits.max() <= infinity | sign:
         return bits
-    return np.where((bits & (sign - 1)) > infinity, bits.dtype.type(_NAN[name]), bits)
+    return np.frombuffer(canonical_bytes(bits.view(dtype.numpy), dtype), bits.dtype)
 
 
-def _bits(tensor: torch.Tensor) -> tuple[str, Bits]:
-    """The element type's name and the tensor's memory as unsigned integers, in its logical shape."""
-    name = _NAMES.get(tensor.dtype)
-    if name is None:
+def _bits(tensor: torch.Tensor) -> tuple[DType, Bits]:
+    """The element type and the tensor's memory as unsigned integers, in its logical shape."""
+    dtype = FROM_TORCH.get(tensor.dtype)
+    if dtype is None:
         raise TypeError(f"{tensor.dtype} is outside the arithmetic (f64, f32, f16, bf16, integers, bool)")
-    if not _is_plain(tensor):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_plain(tensor):
         tensor = _copied(tensor)
     size = tensor.element_size()
     strides = [stride * size for stride in tensor.stride()]
     if tensor.numel() == 0:
-        return name, np.empty(tensor.shape, f"u{size}")
+        return dtype, np.empty(tensor.shape, f"u{size}")
     extent = size + sum(stride * (n - 1) for stride, n in zip(strides, tensor.shape, strict=True))
     memory = memoryview((ctypes.c_char * extent).from_address(tensor.data_ptr()))
-    return name, np.ndarray(tensor.shape, f"u{size}", memory, 0, strides)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is memory of this process that holds its values as they are."""
-    return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.is_neg()
-    )
+    return dtype, np.ndarray(tensor.shape, f"u{size}", memory, 0, strides)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor with the values of any tensor."""
     with torch.no_grad():
         dense = tensor.detach().to("cpu")
         dense = dense.to_dense() if dense.layout is not torch.strided else dense

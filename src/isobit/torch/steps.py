@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -104,5 +104,5 @@ class StepHooks:
             return ""
 
 
-def _parameters(optimizer: Optimizer) -> Iterable[torch.Tensor]:
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
