@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def judge_inside(module: str, room: str | None, target: str | None, name: str) -
     if room is None:
         yield f"stands in no room and imports {name}"
     elif target is None and name not in {"isobit.__version__"}:
-        yield f"imports {name}, which is in no room"
+        yield f"imports {name}, which is in no room (the version: from isobit import __version__)"
     elif target in FORBIDDEN.get(room, frozenset()):
         yield f"{room} may not import {target}"
     elif target is not None and ROOMS.index(target) > ROOMS.index(room):
@@ -187,6 +188,7 @@ def packages_above(name: str) -> list[str]:
     return [".".join(parts[:n]) for n in range(1, len(parts))]
 
 
+@cache
 def modules() -> list[tuple[str, Path]]:
     """Every module of the package by its dotted name."""
     found = []
