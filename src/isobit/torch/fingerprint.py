@@ -99,15 +99,21 @@ def _bits(tensor: torch.Tensor) -> tuple[DType, Bits]:
     dtype = FROM_TORCH.get(tensor.dtype)
     if dtype is None:
         raise TypeError(f"{tensor.dtype} is outside the arithmetic (f64, f32, f16, bf16, integers, bool)")
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_plain(tensor):
-        tensor = _copied(tensor)
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter) and is_plain(tensor):
+        return dtype, _memory(tensor)
+    copied = _copied(tensor)
+    return dtype, _memory(copied).copy()  # outlives the tensor
+
+
+def _memory(tensor: torch.Tensor) -> Bits:
+    """A view of a plain tensor's memory, valid while the tensor is."""
     size = tensor.element_size()
     strides = [stride * size for stride in tensor.stride()]
     if tensor.numel() == 0:
-        return dtype, np.empty(tensor.shape, f"u{size}")
+        return np.empty(tensor.shape, f"u{size}")
     extent = size + sum(stride * (n - 1) for stride, n in zip(strides, tensor.shape, strict=True))
     memory = memoryview((ctypes.c_char * extent).from_address(tensor.data_ptr()))
-    return dtype, np.ndarray(tensor.shape, f"u{size}", memory, 0, strides)
+    return np.ndarray(tensor.shape, f"u{size}", memory, 0, strides)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,273 @@
+"""Manifest, trace, ids, store: what is written can be read, whatever happened in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from isobit.record.bundle import is_bundle, write_bundle
+from isobit.record.errors import RecordError
+from isobit.record.files import write_atomic
+from isobit.record.ids import new_id
+from isobit.record.manifest import (
+    Code,
+    GitState,
+    Hole,
+    Machine,
+    Replay,
+    Verdict,
+    read_manifest,
+    write_manifest,
+)
+from isobit.record.process import Process, current_process, is_alive
+from isobit.record.recorder import Recorder
+from isobit.record.resolve import resolve, resolve_id
+from isobit.record.store import Run, Store, open_run, remarks, rewrite
+from isobit.record.trace import Step, TraceWriter, read_steps, read_trace
+from tests.record.manifests import manifest
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+FULL = manifest(
+    status="finished", exit_code=0, seconds=1.5, steps=2, ended="2026-11-30T18:42:09+00:00",
+    code=Code("/w", "a.py", (".", "src"), {"a.py": "00"}, {"b.so": "big"}, GitState(None, "main", True)),
+    machine=Machine("Linux", "EPYC", 2, 1 << 34, "CPython 3.11"), packages={"torch": "2.13.0"},
+    holes=(Hole("aten.fft", "outside version 1", 3),), notes=("a note",),
+    replay=Replay("20261130-184000-aaaa", "record", Verdict("differs", 1, "the loss", 1, "loss")),
+)  # fmt: skip
+
+
+def test_a_manifest_reads_as_it_was_written(tmp_path: Path) -> None:
+    write_manifest(tmp_path, FULL)
+    assert read_manifest(tmp_path) == FULL
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_unknown_fields_are_ignored_and_newer_schemas_refused(tmp_path: Path) -> None:
+    write_manifest(tmp_path, FULL)
+    data = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
+    data["new"] = data["settings"]["new"] = 1
+    (tmp_path / "manifest.json").write_text(json.dumps(data), "utf-8")
+    assert read_manifest(tmp_path) == FULL
+    (tmp_path / "manifest.json").write_text(json.dumps({**data, "schema": 99}), "utf-8")
+    with pytest.raises(RecordError, match=r"schema 99.*update Isobit"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1, "id": "x"}'])
+def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text, "utf-8")
+    with pytest.raises(RecordError, match=r"manifest\.json cannot be read"):
+        read_manifest(tmp_path)
+
+
+def test_the_sample_of_version_1_is_still_read() -> None:
+    run = open_run(SAMPLES / "v1")
+    assert run.manifest.script == "mlp.py" and run.manifest.settings.threads == 1
+    assert run.status == "finished"
+    steps = list(read_steps(run.folder))
+    assert [s.index for s in steps] == [0, 1, 2]
+    assert steps[0].losses == ("f32:3f9f7fff",)
+    assert steps[2].parameters == "ae9dceed1f2c526bd14c0729410058f4"
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "x"
+    write_atomic(target, b"old")
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="no"):
+        write_atomic(target, b"new")
+    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
+
+
+def test_ids_sort_by_time_and_differ() -> None:
+    times = [1_795_000_000_000_000_000 + n * 2_000_000 for n in range(1500)]
+    ids = [new_id(t) for t in times]
+    assert ids == sorted(ids)
+    assert len({new_id(times[0]) for _ in range(50)}) > 30
+    assert new_id(times[0]).startswith("20261118-")
+
+
+STEPS = [Step(i, 0, (f"f32:{i:08x}",), f"{i:032x}", i / 8) for i in range(3)]
+
+
+def write_steps(folder: Path) -> None:
+    writer = TraceWriter(folder)
+    for step in STEPS:
+        writer.step(step)
+    writer.close()
+
+
+def test_a_trace_reads_as_it_was_written(tmp_path: Path) -> None:
+    write_steps(tmp_path)
+    assert list(read_steps(tmp_path)) == STEPS
+
+
+def test_a_trace_cut_anywhere_loses_at_most_its_last_step(tmp_path: Path) -> None:
+    write_steps(tmp_path)
+    path = tmp_path / "trace.jsonl"
+    data = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == 10]
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        complete = max(0, sum(end <= cut for end in ends) - 1)
+        assert list(read_steps(tmp_path)) == STEPS[:complete], cut
+
+
+def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    write_steps(tmp_path)
+    path = tmp_path / "trace.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"\0\0\n", *lines[3:]]))
+    with pytest.raises(RecordError, match="line 3, is damaged"):
+        list(read_steps(tmp_path))
+    path.write_bytes(b'{"isobit_trace":99}\n')
+    with pytest.raises(RecordError, match="newer version"):
+        list(read_trace(tmp_path))
+
+
+def test_a_trace_is_never_written_over(tmp_path: Path) -> None:
+    write_steps(tmp_path)
+    with pytest.raises(FileExistsError):
+        TraceWriter(tmp_path)
+
+
+def test_the_store_is_found_from_below_and_keeps_out_of_git(tmp_path: Path) -> None:
+    run = Store.find(tmp_path).create(manifest)
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert Store.find(below).ids() == [run.manifest.id]
+    assert (tmp_path / ".isobit" / ".gitignore").read_text() == "*\n"
+    assert (run.folder.stat().st_mode & 0o777) == 0o755
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / ".isobit").write_text("a file")
+    with pytest.raises(RecordError, match="cannot write a record"):
+        Store(tmp_path / ".isobit").create(manifest)
+
+
+def test_a_taken_id_is_an_error_and_many_at_once_are_not(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create(manifest, "one")
+    with pytest.raises(RecordError, match="run id one is taken"):
+        store.create(manifest, "one")
+    threads = [threading.Thread(target=lambda: [store.create(manifest) for _ in range(10)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.ids()) == 41
+
+
+def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    alive = current_process()
+    assert Run(tmp_path, manifest()).status == "running"
+    for process in (
+        dataclasses.replace(alive, pid=gone.pid),
+        dataclasses.replace(alive, started=alive.started + 1),  # the number was given to a later process
+        dataclasses.replace(alive, boot="another"),
+    ):
+        assert not is_alive(process)
+        assert Run(tmp_path, manifest(process=process)).status == "killed"
+        assert Run(tmp_path, manifest(process=process, status="failed")).status == "failed"
+    assert is_alive(Process(1, 0, "x", "another-machine"))
+
+
+def test_the_recorder_closes_its_record(tmp_path: Path) -> None:
+    recorder = Recorder(Store(tmp_path).create(manifest))
+    assert recorder.step(0, ("f32:00000000",), "aa") is not None
+    recorder.hole("aten.fft", "outside", 1)
+    recorder.note("hello")
+    recorder.note("hello")
+    before = open_run(recorder.run.folder)
+    assert remarks(before) == ((Hole("aten.fft", "outside", 0),), ("hello",))
+    recorder.hole("aten.fft", "outside", 4)
+    recorder.finish("finished", 0, None)
+    run = open_run(recorder.run.folder)
+    assert (run.status, run.manifest.steps, run.manifest.exit_code) == ("finished", 1, 0)
+    assert remarks(run) == ((Hole("aten.fft", "outside", 5),), ("hello",))
+    assert recorder.step(0, (), "bb") is None
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    recorder = Recorder(Store(tmp_path).create(manifest))
+    child = os.fork()
+    if child == 0:
+        recorder.step(0, (), "child")
+        recorder.note("child")
+        recorder.finish("failed", 1, "child")
+        os._exit(0)
+    os.waitpid(child, 0)
+    recorder.step(0, (), "parent")
+    assert [s.parameters for s in read_steps(recorder.run.folder)] == ["parent"]
+    assert open_run(recorder.run.folder).status == "running"
+
+
+IDS = ["20261129-100000-aaaa", "20261130-100000-bbbb", "20261130-100000-cccc"]
+
+
+def test_names_of_runs(tmp_path: Path) -> None:
+    cases = {
+        "latest": 2, "latest~0": 2, "latest~2": 0, IDS[1]: 1, "20261129": 0, "20261130-100000-b": 1, "cccc": 2,
+    }  # fmt: skip
+    assert {name: resolve_id(IDS, name, tmp_path) for name in cases} == {n: IDS[i] for n, i in cases.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("20261130", "'20261130' means 2 runs:\n  20261130-100000-cccc\n  20261130-100000-bbbb"),
+        ("nope", "no run 'nope' in .*; the latest are\n  20261130-100000-cccc"),
+        ("", "no run ''"),
+        ("latest~3", "there are 3 runs"),
+    ],
+)
+def test_names_that_mean_no_run_or_several(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        resolve_id(IDS, name, tmp_path)
+
+
+def test_no_runs_at_all(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="no runs in"):
+        resolve(Store(tmp_path), "latest")
+
+
+def test_a_bundle_holds_the_run(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    run = store.create(manifest)
+    write_steps(run.folder)
+    (run.code / "ü").mkdir()
+    (run.code / "ü" / "a b.py").write_bytes(b"x")
+    run = rewrite(run, process=dataclasses.replace(current_process(), boot="before"))
+    target = tmp_path / "a run.iso"
+    write_bundle(run, target)
+    assert is_bundle(target) and sorted(p.name for p in tmp_path.iterdir()) == ["a run.iso", "store"]
+    read = resolve(Store(tmp_path / "elsewhere"), str(target))
+    assert read.status == read.manifest.status == "killed"  # settled when it was bundled
+    assert list(read_steps(read.folder)) == STEPS
+    assert (read.code / "ü" / "a b.py").read_bytes() == b"x"
+    assert resolve(store, str(run.folder)).manifest == run.manifest
+
+
+def test_what_is_no_bundle(tmp_path: Path) -> None:
+    other = tmp_path / "x.iso"
+    other.write_bytes(b"PK nothing")
+    with pytest.raises(RecordError, match="neither a run nor a bundle"):
+        resolve(Store(tmp_path), str(other))
+    with pytest.raises(RecordError, match="cannot write"):
+        write_bundle(Store(tmp_path).create(manifest), tmp_path / "missing" / "x.iso")
