@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from isobit.arithmetic.dtypes import DType
 from isobit.ir.expr import Affine, Axis, Const, Expr, Load, Scalar, axes, const
@@ -153,6 +153,13 @@ class Graph:
                 raise ValueError(f"part {v.shape} at {tuple(offset)} with steps {tuple(step)} leaves {shape}")
         stmt = Assemble(tuple(Part(v.id, tuple(offset), tuple(step)) for v, offset, step in parts))
         return self._add(stmt, parts[0][0].dtype, shape)
+
+    def with_inputs(self, order: Sequence[int], count: int) -> Graph:
+        """A copy whose input k is the caller's tensor `order[k]` of `count`."""
+        nodes = [
+            replace(n, stmt=Input(order[n.stmt.position])) if isinstance(n.stmt, Input) else n for n in self.nodes
+        ]
+        return Graph(nodes, list(self.outputs), count, self.origin)
 
     def value(self, node: int) -> Value:
         return Value(self, node)

@@ -1,0 +1,120 @@
+"""`isobit.export`: a trained PyTorch model as a file that runs without PyTorch and returns the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import isobit
+from isobit.arithmetic.dtypes import DType
+from isobit.artifact.format import (
+    ALIGNMENT,
+    WEIGHTS,
+    LaunchSpec,
+    Manifest,
+    ProgramFile,
+    TensorSpec,
+    WeightSpec,
+    program_bytes,
+    write_artifact,
+)
+from isobit.codegen.objects import compile_object
+from isobit.codegen.target import Target, host_target
+from isobit.compiler.pipeline import compile_graph
+from isobit.ir.layout import Layout
+from isobit.runtime.driver import driver_text
+from isobit.runtime.engine import Linker
+from isobit.runtime.program import ProgramSpec
+from isobit.torch.trace import TracedModel, trace_model
+
+ARITHMETIC_VERSION = 1
+
+
+class LinkError(RuntimeError):
+    """No shared library could be linked."""
+
+
+def export(model: Any, example_inputs: Sequence[Any], path: str | os.PathLike[str], *, cpu: str | None = None) -> Path:
+    """Write `model`, for inputs of exactly the example inputs' shapes and dtypes, to `path` and return the path.
+
+    `model` is a torch.nn.Module in eval mode; `cpu` names a CPU level of this machine's architecture (None: the best
+    one here). Load it with `isobit.load(path)`, where NumPy alone is needed.
+
+    Raises ExportError naming what cannot be exported, UnsupportedLevelError, and LinkError where linking fails.
+    """
+    traced = trace_model(model, example_inputs)
+    target = host_target(cpu)
+    spec = Linker(target, threads=1).link(compile_graph(traced.graph, traced.layouts, traced.outputs))
+    weights, blob = _weights(traced)
+    folder = f"targets/{target.level}"
+    manifest = Manifest(
+        version=isobit.__version__,
+        arithmetic=ARITHMETIC_VERSION,
+        inputs=tuple(_tensor(name, layout) for name, layout in traced.inputs),
+        outputs=tuple(_tensor(f"output{k}", layout) for k, layout in enumerate(traced.outputs)),
+        single=traced.single,
+        weights=weights,
+        targets={target.level: folder},
+    )
+    members = {
+        WEIGHTS: blob,
+        f"{folder}/program.json": program_bytes(_program(spec)),
+        f"{folder}/library": _library(spec, target),
+    }
+    out = Path(path)
+    write_artifact(out, manifest, members)
+    return out
+
+
+def _tensor(name: str, layout: Layout) -> TensorSpec:
+    return TensorSpec(name, str(layout.dtype), layout.shape)
+
+
+def _weights(traced: TracedModel) -> tuple[tuple[WeightSpec, ...], bytes]:
+    specs, blob = [], bytearray()
+    for weight, layout in zip(traced.weights, traced.layouts[len(traced.inputs) :], strict=True):
+        blob += bytes(-len(blob) % ALIGNMENT)
+        specs.append(WeightSpec(weight.name, str(DType(layout.dtype)), layout.shape, len(blob)))
+        blob += weight.array.tobytes()
+    return tuple(specs), bytes(blob)
+
+
+def _program(spec: ProgramSpec) -> ProgramFile:
+    launches = tuple(LaunchSpec(x.kernel.symbol, tuple(x.args), x.parallel) for x in spec.launches)
+    return ProgramFile(launches, spec.arena_bytes, spec.thread_bytes)
+
+
+def _library(spec: ProgramSpec, target: Target) -> bytes:
+    """One shared library of the program's kernels and the native driver."""
+    sources = {x.kernel.symbol: x.kernel.text for x in spec.launches} | {"driver": driver_text(target)}
+    with tempfile.TemporaryDirectory(prefix="isobit-link-") as name:
+        folder = Path(name)
+        objects = []
+        for symbol, text in sources.items():
+            objects.append(folder / f"{symbol}.o")
+            objects[-1].write_bytes(compile_object(text, target, symbol))
+        return _link(objects, folder / "library", target)
+
+
+def _link(objects: Sequence[Path], out: Path, target: Target) -> bytes:
+    """Link with the `ziglang` package, which is one linker for every platform."""
+    command = [sys.executable, "-m", "ziglang", "cc", "-shared", "-target", _zig_triple(target), "-o", str(out)]
+    done = subprocess.run([*command, *map(str, objects)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise LinkError(
+            f"linking failed (is the package `ziglang` installed? pip install isobit[link]):\n{done.stderr}"
+        )
+    return out.read_bytes()
+
+
+def _zig_triple(target: Target) -> str:
+    arch, _, system = target.triple.partition("-")
+    os_name = (
+        "linux-gnu" if "linux" in system else "macos" if "darwin" in system or "macos" in system else "windows-gnu"
+    )
+    return f"{arch}-{os_name}"
