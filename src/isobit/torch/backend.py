@@ -15,6 +15,7 @@ from isobit.torch.graphs import GraphCompiler
 from isobit.torch.holes import HoleMonitor
 from isobit.torch.layer import ExactOptions, active, override_for, tracing
 from isobit.torch.operators import table
+from isobit.torch.random import drop_unread_draws
 
 
 def isobit_backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -30,12 +31,22 @@ def compile_module(module: torch.nn.Module, inputs: Sequence[Any]) -> Callable[.
     with tracing() as decompositions:
         compiled: Callable[..., Any] = aot_autograd(
             fw_compiler=compiler,
-            bw_compiler=compiler,
+            bw_compiler=_backward(compiler),
             inference_compiler=compiler,
             decompositions=decompositions,
             partition_fn=default_partition,
         )(module, inputs)
     return compiled
+
+
+def _backward(compiler: GraphCompiler) -> Callable[..., Any]:
+    """The partitioner leaves a copy of every draw in the backward graph; one that nothing there reads is not its own."""
+
+    def compile_backward(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        drop_unread_draws(module.graph)
+        return compiler(module, example_inputs)
+
+    return compile_backward
 
 
 class PerShape:
@@ -75,7 +86,7 @@ def _layout_key(x: Any) -> Any:
 def _engine() -> Engine:
     layer = active()
     options = layer.options if layer else ExactOptions()
-    return override_for(options.threads, options.cpu).engine
+    return override_for(options.engine).engine
 
 
 _OUTSIDE = HoleMonitor()  # holes of compiled code that runs while the eager layer is off

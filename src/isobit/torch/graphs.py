@@ -18,6 +18,7 @@ from isobit.torch.holes import UNNAMED, HoleMonitor
 from isobit.torch.lowering import write_statement
 from isobit.torch.memory import fresh_strides
 from isobit.torch.plan import Fresh
+from isobit.torch.random import random_name
 from isobit.torch.segments import (
     CompiledStep,
     HostStep,
@@ -104,7 +105,7 @@ class _Builder:
         if not isinstance(node.target, torch._ops.OpOverload):
             return None, None if node.target in _HARMLESS else UNNAMED
         name = signature(node.target).name
-        entry = self.compiler.table.get(name)
+        entry = self.compiler.table.get(name) or self.compiler.table.get(random_name(name))
         if isinstance(entry, Statement):
             return entry.build, None
         if isinstance(entry, Pass):

@@ -7,18 +7,20 @@ from typing import Any
 
 import torch
 
-from isobit.ir.graph import Value
 from isobit.runtime.engine import Engine
 from isobit.torch.dtypes import Unowned
 from isobit.torch.holes import HoleMonitor
-from isobit.torch.lowering import without_floats
+from isobit.torch.lowering import one_dtype, without_floats
 from isobit.torch.memory import resize_output
 from isobit.torch.plan import Plan, PlanMaker, collect
+from isobit.torch.random import key_slots, draw_key
 from isobit.torch.signature import Kind, Signature, Slot, signature
-from isobit.torch.table import Result, Statement
+from isobit.torch.table import Statement
 
 Kernel = Callable[..., Any]
-Entry = tuple[Plan, tuple[bool, ...]] | str | None  # a plan; why it is a hole; None: exact on PyTorch's kernel
+Place = tuple[int, int | None]  # a slot, and the item of a list
+# A plan, its run-time numbers and what it overwrites; or why it is a hole; or None: exact on PyTorch's kernel.
+Entry = tuple[Plan, tuple[bool, ...], tuple[Place, ...]] | str | None
 
 _LITERAL = (0, 1)
 
@@ -37,31 +39,34 @@ class StatementKernel:
         self, engine: Engine, statement: Statement, functional: Any, overload: Any, original: Kernel, holder: Holder
     ) -> None:
         self.signature = signature(overload)
+        self.statement = statement
         self.maker = PlanMaker(engine, statement, signature(functional))
         self.original = original
         self.holder = holder
         self.plans: dict[Any, Entry] = {}
-        self.inputs = len(self.maker.functional.slots)
-        self.written = tuple(k for k, s in enumerate(self.signature.slots) if s.written)
-        self.is_functional = not self.written
+        self.inputs = sum(not s.is_out for s in self.signature.slots)
+        self.written = () if overload is functional else _written(self.signature)
         self.numeric = tuple(_numeric(s, statement) for s in self.signature.slots)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = self.signature.bind(args, kwargs)
-        key = self.key(values)
         try:
-            entry = self.plans[key]
+            entry = self.plans[self.key(values)]
         except KeyError:
-            entry = self.plans[self.key(values)] = self.make(values)
+            entry = self.make(values)
+            self.plans[self.key(values)] = entry  # an `out=` tensor may have been resized
         if entry is None:
             return self.original(*args, **kwargs)
         if type(entry) is str:
             return run_hole(self.holder, self.signature.name, entry, self.original, args, kwargs)
-        plan, run_time = entry  # type: ignore[misc]
-        given = collect(values[: self.inputs], run_time)
-        written = self.overwritten(values, plan)
-        results = plan.run(given.tensors, given.numbers, written)
+        plan, run_time, places = entry  # type: ignore[misc]
+        given = collect(self.functional_values(values), run_time)
+        results = plan.run(given.tensors, given.numbers, [at(values, p) for p in places])
         return self.answer(values, results)
+
+    def functional_values(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of the functional form."""
+        return values[: self.inputs]
 
     def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Everything the plan depends on: layouts, attributes, and of run-time numbers the type alone."""
@@ -75,49 +80,54 @@ class StatementKernel:
                 parts.append(type(value))
             else:
                 parts += (type(value), str(value) if type(value) is float else value)
+        if not any_floating(values):
+            parts.append(torch.get_default_dtype())
         return tuple(parts)
 
     def reads_at_run_time(self, value: Any, values: Sequence[Any]) -> bool:
         """Whether a number that is neither 0 nor 1 is read when the program runs (see lowering.is_run_time)."""
         return type(value) is float or (isinstance(value, int) and any_floating(values[: self.inputs]))
 
-    def overwritten(self, values: Sequence[Any], plan: Plan) -> Sequence[Any]:
-        """The tensors that the plan's targets stand for."""
-        if self.written:
-            return [values[k] for k in self.written]
-        return ()
-
     def answer(self, values: Sequence[Any], results: list[Any]) -> Any:
         """What the operator returns."""
-        if not self.written:
-            return results[0] if len(results) == 1 else tuple(results)
-        given = [values[k] for k in self.written]
-        return given[0] if len(given) == 1 else tuple(given)
+        if self.written:
+            results = [values[k] for k in self.written]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def make(self, values: list[Any]) -> Entry:
         """The plan of a call that is new; errors in the arguments are PyTorch's own."""
-        functional = values[: self.inputs]
+        given = self._with_dtype(list(self.functional_values(values)), values)
+        outs = [values[k] for k in self.written]
         try:
-            metas, results = self.maker.metas(self._with_dtype(functional, values))
-            outs = [values[k] for k in self.written]
-            if self.maker.statement.integers and without_floats(metas, list(results) + outs):
+            metas, results = self.maker.metas(given)
+            if self._is_exact(metas, [*results, *outs]):
                 return None
             self._fit(values, results)
-            any_float = any_floating(functional)
-            run_time = self.maker.run_time(functional, any_float)
-            plan = self.maker.make(
-                functional, metas, results, run_time, lambda r: _pairs(r, [values[k] for k in self.written])
-            )
+            run_time = self.maker.run_time(given, any_floating(given))
+            plan, names = self.maker.make(given, metas, results, run_time, outs)
         except Unowned as reason:
             return str(reason)
-        return plan, run_time
+        places = [*((k, None) for k in self.written), *self._mutated(names)]
+        return plan, run_time, tuple(places)
 
-    def _with_dtype(self, functional: list[Any], values: Sequence[Any]) -> list[Any]:
+    def _is_exact(self, metas: Sequence[Any], results: Sequence[Any]) -> bool:
+        """Whether PyTorch's own kernel gives the exact result: integers alone, or a move within one dtype."""
+        if self.statement.random:
+            return False
+        return without_floats(metas, results) or (self.statement.uniform and one_dtype(metas, results))
+
+    def _mutated(self, names: Sequence[str]) -> list[Place]:
+        """Where the arguments that the functional form overwrites stand; of a list, every tensor."""
+        slots = [s.name for s in self.signature.slots]
+        return [(slots.index(n.partition("#")[0]), int(n.partition("#")[2]) if "#" in n else None) for n in names]
+
+    def _with_dtype(self, given: list[Any], values: Sequence[Any]) -> list[Any]:
         """Reductions into an `out=` tensor compute in its dtype, if none is asked for."""
         for k, slot in enumerate(self.maker.functional.slots):
-            if slot.name == "dtype" and functional[k] is None and self.written and self.signature.slots[self.written[0]].is_out:
-                functional[k] = values[self.written[0]].dtype
-        return functional
+            into = self.written and self.signature.slots[self.written[0]].is_out
+            if slot.name == "dtype" and given[k] is None and into:
+                given[k] = values[self.written[0]].dtype
+        return given
 
     def _fit(self, values: Sequence[Any], results: Sequence[Any]) -> None:
         """Resizes `out=` tensors; raises where a result does not fit what it is written to."""
@@ -135,8 +145,41 @@ class StatementKernel:
                 )
 
 
-def _pairs(result: Result, written: Sequence[Any]) -> list[tuple[Value, Any]]:
-    return [(v, t) for v, t in zip(result.outputs, written, strict=True) if v is not None] if written else []
+class RandomKernel(StatementKernel):
+    """A random operator: draws a key, which the statement of the pure form takes first."""
+
+    def __init__(
+        self, engine: Engine, statement: Statement, functional: Any, overload: Any, original: Kernel, holder: Holder
+    ) -> None:
+        super().__init__(engine, statement, functional, overload, original, holder)
+        self.kept = key_slots(self.signature)
+        self.generator = next((k for k, s in enumerate(self.signature.slots) if s.kind is Kind.GENERATOR), None)
+        self.written = _written(self.signature)
+
+    def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        plain = [None if k == self.generator else v for k, v in enumerate(values)]
+        return super().key(plain)
+
+    def functional_values(self, values: Sequence[Any]) -> Sequence[Any]:
+        generator = values[self.generator] if self.generator is not None else None
+        return [draw_key(generator), *(values[k] for k in self.kept)]
+
+    def make(self, values: list[Any]) -> Entry:
+        state = torch.default_generator.get_state()  # making a plan must not advance it
+        plain = [None if k == self.generator else v for k, v in enumerate(values)]
+        entry = super().make(plain)
+        torch.default_generator.set_state(state)
+        return entry
+
+
+def at(values: Sequence[Any], place: Place) -> Any:
+    """The tensor at a place."""
+    slot, item = place
+    return values[slot] if item is None else values[slot][item]
+
+
+def _written(full: Signature) -> tuple[int, ...]:
+    return tuple(k for k, s in enumerate(full.slots) if s.written)
 
 
 def _numeric(slot: Slot, statement: Statement) -> bool:
@@ -184,4 +227,4 @@ def hole_kernel(name: str, reason: str, original: Kernel, holder: Holder) -> Ker
     return kernel
 
 
-__all__ = ["Entry", "Holder", "Kernel", "Signature", "StatementKernel", "any_floating", "hole_kernel", "run_hole"]
+__all__ = ["Entry", "Holder", "Kernel", "RandomKernel", "Signature", "StatementKernel", "any_floating", "hole_kernel", "run_hole"]

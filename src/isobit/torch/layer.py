@@ -11,28 +11,40 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from isobit.runtime.engine import Engine
+from isobit.runtime.engine import Engine, EngineOptions
 from isobit.torch.events import Event
 from isobit.torch.holes import UNNAMED, HoleMonitor
-from isobit.torch.kernels import Holder, Kernel, StatementKernel, hole_kernel
+from isobit.torch.kernels import Holder, Kernel, RandomKernel, StatementKernel, hole_kernel
 from isobit.torch.operators import table
 from isobit.torch.original import cpu_kernels, is_composite_implicit, original
+from isobit.torch.random import decomposition, prepare, pure_overload
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
 
 
 @dataclass(frozen=True)
 class ExactOptions:
-    """How the exact arithmetic runs. None: as this machine has it. Neither changes a bit of any result."""
+    """How the exact arithmetic runs. None: as this machine has it. None of it changes a bit of any result.
+
+    `strict`: holes are errors. `cache_dir` keeps object code between processes. `reference` runs the interpreter.
+    """
 
     threads: int | None = None
     cpu: str | None = None
     strict: bool = False
+    cache_dir: Path | None = None
+    reference: bool = False
+
+    @property
+    def engine(self) -> EngineOptions:
+        """What the engine needs to know."""
+        return EngineOptions(self.threads, self.cpu, self.cache_dir, self.reference)
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,14 @@ class Registration:
     name: str
     kernel: Kernel
     key: str
+
+
+@contextmanager
+def quiet_overrides() -> Iterator[None]:
+    """PyTorch warns of the first kernel that is replaced."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        yield
 
 
 class Override:
@@ -56,8 +76,7 @@ class Override:
     def install(self) -> None:
         """Puts the kernels in place of PyTorch's."""
         libraries: dict[str, torch.library.Library] = {}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+        with quiet_overrides():
             for r in self.registrations:
                 namespace = r.name.partition("::")[0]
                 if namespace not in libraries:
@@ -75,6 +94,7 @@ class Override:
 def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
     found: dict[str, Registration] = {}
     passing: set[str] = set()
+    prepare()
     for name, entry in table():
         if not has_overload(name):
             continue
@@ -83,7 +103,7 @@ def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
             for overload in [functional, *variants(functional, entry.in_place)]:
                 full = signature(overload).name
                 if not is_composite_implicit(full):
-                    kernel = StatementKernel(engine, entry, functional, overload, original(full), holder)
+                    kernel = _kernel(engine, entry, functional, overload, holder)
                     found[full] = Registration(full, kernel, "CPU")
         elif isinstance(entry, Decomposition):
             key = "CompositeImplicitAutograd" if entry.composite else "CPU"
@@ -91,6 +111,14 @@ def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
         elif isinstance(entry, Pass):
             passing.add(name)
     return [*found.values(), *_holes(found.keys() | passing, holder)]
+
+
+def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, holder: Holder) -> Kernel:
+    name = signature(overload).name
+    if entry.random:
+        pure = pure_overload(signature(functional).name)
+        return RandomKernel(engine, entry, pure, overload, original(name), holder)
+    return StatementKernel(engine, entry, functional, overload, original(name), holder)
 
 
 def _holes(named: set[str], holder: Holder) -> list[Registration]:
@@ -106,9 +134,9 @@ def _holes(named: set[str], holder: Holder) -> list[Registration]:
 
 
 @cache
-def override_for(threads: int | None, cpu: str | None) -> Override:
+def override_for(options: EngineOptions) -> Override:
     """The kernels for an engine of these options; kept, with their plans, for the next time they are switched on."""
-    return Override(Engine())
+    return Override(Engine(options))
 
 
 class ExactLayer:
@@ -150,7 +178,7 @@ class _Stack:
 
     def _follow(self) -> None:
         top = self.layers[-1] if self.layers else None
-        wanted = override_for(top.options.threads, top.options.cpu) if top else None
+        wanted = override_for(top.options.engine) if top else None
         if wanted is not self.installed:
             if self.installed is not None:
                 self.installed.remove()
@@ -201,11 +229,15 @@ def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
         for name, entry in table()
         if isinstance(entry, Decomposition) and has_overload(name)
     }
+    for name, entry in table():
+        if isinstance(entry, Statement) and entry.random and has_overload(name):
+            found[overload_of(name)] = decomposition(name)
     libraries = [torch.library.Library("aten", "IMPL")] if active() is None else []
     for library in libraries:
-        for name, entry in table():
-            if isinstance(entry, Decomposition) and entry.composite and has_overload(name):
-                library.impl(name, entry.function, "CompositeImplicitAutograd")
+        with quiet_overrides():
+            for name, entry in table():
+                if isinstance(entry, Decomposition) and entry.composite and has_overload(name):
+                    library.impl(name, entry.function, "CompositeImplicitAutograd")
     try:
         yield found
     finally:

@@ -147,16 +147,22 @@ def as_meta(tree: Any) -> Any:
     )
 
 
+def tensors_in(*trees: Any) -> list[torch.Tensor]:
+    """All tensors in argument trees."""
+    found: list[torch.Tensor] = []
+    for x in trees:
+        if isinstance(x, torch.Tensor):
+            found.append(x)
+        elif isinstance(x, (list, tuple)):
+            found += tensors_in(*x)
+    return found
+
+
 def without_floats(metas: Sequence[Any], results: Sequence[Any]) -> bool:
     """Whether a call reads and gives integers and bools alone, so that PyTorch's kernel is exact."""
-    floats: list[object] = []
+    return all(t.dtype in INTEGERS for t in tensors_in(metas, results))
 
-    def look(x: Any) -> None:
-        if isinstance(x, torch.Tensor):
-            floats.extend([x] if x.dtype not in INTEGERS else [])
-        elif isinstance(x, (list, tuple)):
-            for y in x:
-                look(y)
 
-    look([*metas, *results])
-    return not floats
+def one_dtype(metas: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Whether all tensors of a call have one dtype, so that a copying operator only moves bits."""
+    return len({t.dtype for t in tensors_in(metas, results)}) <= 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import addressof, c_double
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from isobit.arithmetic.dtypes import DType
 from isobit.ir.graph import Graph, Value
 from isobit.ir.layout import Layout, contiguous_strides
 from isobit.operators.registry import recast
@@ -84,7 +85,7 @@ class Plan:
         for k, (address, length) in enumerate(zip(inputs, self.spans, strict=False)):
             if address < high and low < address + length:
                 if not (target.direct and address == low and k in target.shared):
-                    return empty(written.shape, written.stride(), written.dtype)
+                    return empty(target.layout.shape, target.layout.strides, written.dtype)
         return written
 
 
@@ -147,34 +148,48 @@ class PlanMaker:
 
     def make(
         self, values: Sequence[Any], metas: Sequence[Any], results: Sequence[Any], run_time: Sequence[bool],
-        overwrite: Callable[[Result], list[tuple[Value, Any]]],
-    ) -> Plan:
-        """The plan for `values`. `overwrite` says which values go into which existing tensors; with any of the
-        results in place, those are not allocated.
-        """  # fmt: skip
+        outs: Sequence[Any],
+    ) -> tuple[Plan, list[str]]:  # fmt: skip
+        """The plan for `values`, and the names of the arguments it overwrites after `outs`.
+
+        `outs` are the existing tensors that take the results, in place of fresh ones.
+        """
         graph = Graph(origin=self.functional.name)
-        operands, layouts = _inputs(graph, values, run_time)
+        operands, layouts, n_numbers = _inputs(graph, values, run_time)
         result = write_statement(self.statement.build, self.functional, graph, operands, metas, results)
-        pairs = overwrite(result)
-        taken = {v.id for v, _ in pairs} if pairs and not result.writes else set()
-        fresh = [
-            None if v is None or v.id in taken else _fresh(v, m) for v, m in zip(result.outputs, results, strict=True)
-        ]
-        outs = [v for v, f in zip(result.outputs, fresh, strict=True) if f is not None and v is not None]
+        named = _named_writes(result, dict(zip((s.name for s in self.functional.slots), values, strict=True)))
+        pairs = [(v, t) for v, t in zip(result.outputs, outs, strict=bool(outs)) if v is not None]
+        pairs += [(v, t) for _, v, t in named]
+        new = [] if outs else list(result.outputs)
+        fresh = [None if v is None else _fresh(v, m) for v, m in zip(new, results, strict=not outs)]
         moved = [recast(v, layout_of(t).dtype) for v, t in pairs]
-        graph.outputs = [v.id for v in outs + moved]
-        n_tensors = len(layouts)
-        targets = [_target(graph, v, t, layouts, single=len(graph.outputs) == 1) for v, (_, t) in zip(moved, pairs, strict=True)]
-        numbers = [n for n in graph.nodes if type(n.stmt).__name__ == "Input"][n_tensors:]
-        in_layouts = tuple(layouts) + tuple(Layout(n.dtype, (), ()) for n in numbers)
-        out_layouts = [
-            Layout(v.dtype, f[0], f[1]) for v, f in zip(outs, (f for f in fresh if f is not None), strict=True)
-        ]
-        executable = self.engine.compile(graph, in_layouts, tuple(out_layouts) + tuple(t.layout for t in targets))
-        return Plan(executable, fresh, targets, layouts)
+        graph.outputs = [v.id for v in (*new, *moved) if v is not None]
+        single = len(graph.outputs) == 1
+        targets = [_target(graph, v, t, layouts, single) for v, (_, t) in zip(moved, pairs, strict=True)]
+        made = [Layout(v.dtype, f[0], f[1]) for v, f in zip(new, fresh, strict=True) if v is not None and f is not None]
+        executable = self.engine.compile(
+            graph,
+            (*layouts, *(Layout(DType.F64, (), ()) for _ in range(n_numbers))),
+            (*made, *(t.layout for t in targets)),
+        )
+        return Plan(executable, fresh, targets, layouts), [n for n, _, _ in named]
 
 
-def _inputs(graph: Graph, values: Sequence[Any], run_time: Sequence[bool]) -> tuple[list[Any], list[Layout]]:
+def _named_writes(result: Result, arguments: dict[str, Any]) -> list[tuple[str, Value, Any]]:
+    """(place, new value, tensor) of what a functional form overwrites; item k of a list is called name#k."""
+    found: list[tuple[str, Value, Any]] = []
+    for name, value in result.writes.items():
+        if isinstance(value, Value):
+            found.append((name, value, arguments[name]))
+        else:
+            items = zip(value, arguments[name], strict=True)
+            found += [(f"{name}#{k}", v, t) for k, (v, t) in enumerate(items) if v is not None]
+    return found
+
+
+def _inputs(
+    graph: Graph, values: Sequence[Any], run_time: Sequence[bool]
+) -> tuple[list[Any], list[Layout], int]:
     """Declares the graph's inputs: tensors first, then run-time numbers, as `collect` orders them."""
     layouts: list[Layout] = []
 
@@ -187,7 +202,8 @@ def _inputs(graph: Graph, values: Sequence[Any], run_time: Sequence[bool]) -> tu
         return value
 
     operands = [v if r else declare(v) for v, r in zip(values, run_time, strict=True)]
-    return [number_input(graph) if r else o for o, r in zip(operands, run_time, strict=True)], layouts
+    with_numbers = [number_input(graph) if r else o for o, r in zip(operands, run_time, strict=True)]
+    return with_numbers, layouts, sum(run_time)
 
 
 def _fresh(value: Value, meta: Any) -> Fresh:

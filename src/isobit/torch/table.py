@@ -31,15 +31,18 @@ class Result:
 class Statement:
     """`build(call, *slots)` writes the graph; slots come in schema order, see lowering.Call.
 
-    `static`: number slots that shape the graph. `integers`: calls without any float are exact on PyTorch's kernel.
-    `in_place`: the in-place operator's name where it is not the functional one and an underscore.
+    `static`: number slots that shape the graph. `uniform`: exact on PyTorch's kernel where all dtypes are one.
+    `mutates`: arguments that the functional form overwrites. `in_place`: the in-place operator's name where it is
+    not the functional one and an underscore. `random`: the first slot is the key, see random.py.
     """
 
     name: str
     build: Builder
     static: frozenset[str] = frozenset()
-    integers: bool = True
+    uniform: bool = False
+    mutates: tuple[str, ...] = ()
     in_place: str | None = None
+    random: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,15 @@ class Family:
         self.entries: list[Entry] = []
 
     def statement(
-        self, *names: str, static: Iterable[str] = (), integers: bool = True, in_place: str | None = None
-    ) -> Callable[[Builder], Builder]:
+        self, *names: str, static: Iterable[str] = (), uniform: bool = False, mutates: Iterable[str] = (),
+        in_place: str | None = None, random: bool = False,
+    ) -> Callable[[Builder], Builder]:  # fmt: skip
         """Files the decorated builder as the statement of every overload in `names`."""
 
         def file(build: Builder) -> Builder:
-            self.entries += [Statement(n, build, frozenset(static), integers, in_place) for n in names]
+            for name in names:
+                entry = Statement(name, build, frozenset(static), uniform, tuple(mutates), in_place, random)
+                self.entries.append(entry)
             return build
 
         return file
