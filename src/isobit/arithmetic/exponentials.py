@@ -1,0 +1,141 @@
+"""exp, expm1 and tanh. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller."""
+
+from __future__ import annotations
+
+from isobit.arithmetic.ops import F, I, M, Ops
+from isobit.arithmetic.steps import (
+    MAGIC,
+    MAGIC_BITS,
+    clamp,
+    copy_sign,
+    divide_pairs,
+    fast_two_sum,
+    hexes,
+    polynomial,
+    power_of_two,
+    scale,
+    two_product,
+    two_sum,
+)  # fmt: skip
+
+LOG2E = float.fromhex("0x1.71547652b82fep+0")
+LN2 = float.fromhex("0x1.62e42fefa39efp-1")
+LN2_REST = float.fromhex("0x1.abc9e3b39803fp-56")  # ln 2 − LN2
+LN2_SHORT = float.fromhex("0x1.62e42fefa3800p-1")  # 42 bits, so n·LN2_SHORT is exact for |n| < 2^11
+LN2_SHORT_REST = float.fromhex("0x1.ef35793c76730p-45")
+BIAS = MAGIC + 1023  # rounds to an integer n and leaves n + 1023, an exponent field, in the low bits
+
+# tools/fit_polynomials.py; relative errors in units of 2^-53
+EXP = hexes(  # exp(r) on |r| ≤ ln2/2: 2.7
+    "0x1.0000000000000p+0 0x1.000000000001dp+0 0x1.ffffffffffe17p-2 0x1.555555554bbeap-3"
+    " 0x1.555555559346ep-5 0x1.1111112d4dbbep-7 0x1.6c16c0c09543cp-10 0x1.a0197a40e7755p-13"
+    " 0x1.a01b6d057b2ddp-16 0x1.72f993b1caebdp-19 0x1.2727a052388d6p-22"
+)
+EXPM1 = hexes(  # expm1(r) ÷ r on |r| ≤ ln2/2: 0.19
+    "0x1.0000000000000p+0 0x1.0000000000005p-1 0x1.5555555555530p-3 0x1.5555555552112p-5"
+    " 0x1.111111111a267p-7 0x1.6c16c17f2cdd7p-10 0x1.a01a0170ff6a1p-13 0x1.a019a6a88c13dp-16"
+    " 0x1.71de8e6e2d5a4p-19 0x1.28a28847ffbcbp-22 0x1.ae6446524d830p-26"
+)
+TANH = hexes(  # expm1(2r) ÷ r on |r| ≤ ln2/4: 0.19
+    "0x1.0000000000000p+1 0x1.0000000000005p+1 0x1.5555555555530p+0 0x1.5555555552112p-1"
+    " 0x1.111111111a267p-2 0x1.6c16c17f2cdd7p-4 0x1.a01a0170ff6a1p-6 0x1.a019a6a88c13dp-8"
+    " 0x1.71de8e6e2d5a4p-10 0x1.28a28847ffbcbp-12 0x1.ae6446524d830p-15"
+)
+EXP_TAIL = hexes(  # (exp(r) − 1 − r − r²/2) ÷ r³ on |r| ≤ ln2/2: 1.0
+    "0x1.5555555555556p-3 0x1.5555555555554p-5 0x1.11111111109b7p-7 0x1.6c16c16c1812bp-10"
+    " 0x1.a01a01a7c14d0p-13 0x1.a01a0198a45d1p-16 0x1.71de0db7c11aep-19 0x1.27e502cc99702p-22"
+    " 0x1.af38963890745p-26 0x1.1f2a1f6c9f9e1p-29"
+)
+
+
+def reduce_f32(o: Ops[F, I, M], x: F, halves: int = 1) -> tuple[F, F]:
+    """(r, 2^n) with halves·x = n·ln 2 + halves·r, for |x| < 128; halves is 1, or 2 for exp(2x)."""
+    turned = o.fma(x, o.f(LOG2E * halves), o.f(BIAS))
+    n = o.sub(turned, o.f(BIAS))
+    r = o.fma(n, o.f(-LN2 / halves), x)
+    r = o.fma(n, o.f(-LN2_REST / halves), r)
+    return r, o.from_bits(o.shl(o.bits(turned), o.i(52)))
+
+
+def exp_f32(o: Ops[F, I, M], x: F) -> F:
+    """exp: beyond the clamp the result is 0 or overflows f32 all the same."""
+    r, power = reduce_f32(o, clamp(o, x, -105.0, 90.0))
+    return o.mul(polynomial(o, EXP, r), power)
+
+
+def _expm1_of_reduced(o: Ops[F, I, M], c: tuple[float, ...], r: F, power: F) -> F:
+    """2^n·(r·c(r)) + (2^n − 1). With n = 0 the last term is −0, so that r = −0 keeps its sign."""
+    return o.fma(power, o.mul(r, polynomial(o, c, r)), o.neg(o.sub(o.f(1.0), power)))
+
+
+def expm1_f32(o: Ops[F, I, M], x: F) -> F:
+    """exp(x) − 1."""
+    r, power = reduce_f32(o, clamp(o, x, -20.0, 90.0))
+    return _expm1_of_reduced(o, EXPM1, r, power)
+
+
+def tanh_f32(o: Ops[F, I, M], x: F) -> F:
+    """expm1(2x) ÷ (expm1(2x) + 2); ±1 beyond 9.02."""
+    r, power = reduce_f32(o, clamp(o, x, -9.25, 9.25), halves=2)
+    e = _expm1_of_reduced(o, TANH, r, power)
+    return o.div(e, o.add(e, o.f(2.0)))
+
+
+def reduce_f64(o: Ops[F, I, M], x: F) -> tuple[F, F, I]:
+    """(r, rest, n) with x = n·ln 2 + r + rest to about 2^-95, for |x| < 1100."""
+    turned = o.fma(x, o.f(LOG2E), o.f(MAGIC))
+    n = o.sub(turned, o.f(MAGIC))
+    r = o.fma(n, o.f(-LN2_SHORT), x)  # exact
+    r, rest = two_sum(o, r, o.mul(n, o.f(-LN2_SHORT_REST)))
+    return r, rest, o.isub(o.bits(turned), o.i(MAGIC_BITS))
+
+
+def expm1_pair(o: Ops[F, I, M], r: F, rest: F) -> tuple[F, F]:
+    """exp(r + rest) − 1 for |r| ≤ ln2/2 as a pair, relative error about 2^-58."""
+    square, square_rest = two_product(o, r, r)
+    high, low = fast_two_sum(o, r, o.mul(square, o.f(0.5)))
+    low = o.add(low, o.fma(square_rest, o.f(0.5), o.fma(r, rest, rest)))
+    tail = o.mul(o.mul(square, r), polynomial(o, EXP_TAIL, r))
+    return fast_two_sum(o, high, o.add(low, tail))
+
+
+def exp_pair(o: Ops[F, I, M], r: F, rest: F) -> tuple[F, F]:
+    """exp(r + rest) for |r| ≤ ln2/2 as a pair."""
+    high, low = expm1_pair(o, r, rest)
+    high, error = fast_two_sum(o, o.f(1.0), high)
+    return high, o.add(error, low)
+
+
+def exp_f64(o: Ops[F, I, M], x: F) -> F:
+    """exp, error below 0.6 ulp (0.8 where the result is subnormal)."""
+    r, rest, n = reduce_f64(o, clamp(o, x, -760.0, 710.0))
+    high, low = exp_pair(o, r, rest)
+    return scale(o, o.add(high, low), n)
+
+
+def _expm1_scaled(o: Ops[F, I, M], r: F, rest: F, power: F, one: F) -> tuple[F, F]:
+    """power·exp(r + rest) − one as a pair, where one ÷ power is 2^-n."""
+    high, low = expm1_pair(o, r, rest)
+    level, level_rest = two_sum(o, power, o.neg(one))
+    high, error = two_sum(o, level, o.mul(power, high))
+    return high, o.add(error, o.fma(power, low, level_rest))
+
+
+def expm1_f64(o: Ops[F, I, M], x: F) -> F:
+    """exp(x) − 1, error below 0.6 ulp. Everything is halved until the end, as 2^1024 is no number."""
+    r, rest, n = reduce_f64(o, clamp(o, x, -50.0, 710.0))
+    power = power_of_two(o, o.isub(n, o.i(1)))
+    high, low = _expm1_scaled(o, r, rest, power, o.f(0.5))
+    result = o.mul(o.f(2.0), o.add(high, low))
+    return o.select(o.lt(o.fabs(x), o.f(2.0**-54)), x, result)
+
+
+def tanh_f64(o: Ops[F, I, M], x: F) -> F:
+    """E ÷ (E + 2) with E = expm1(2|x|) in double-double, error below 0.6 ulp."""
+    size = clamp(o, o.fabs(x), 0.0, 20.0)
+    r, rest, n = reduce_f64(o, o.add(size, size))
+    high, low = _expm1_scaled(o, r, rest, power_of_two(o, n), o.f(1.0))
+    high, low = fast_two_sum(o, high, low)
+    below, below_rest = two_sum(o, o.f(2.0), high)
+    quotient, error = divide_pairs(o, (high, low), (below, o.add(below_rest, low)))
+    return copy_sign(o, o.add(quotient, error), x)

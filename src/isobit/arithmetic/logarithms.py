@@ -1,0 +1,96 @@
+"""log and log1p. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller."""
+
+from __future__ import annotations
+
+from isobit.arithmetic.exponentials import LN2, LN2_SHORT, LN2_SHORT_REST
+from isobit.arithmetic.ops import F, I, M, Ops
+from isobit.arithmetic.steps import INF, NAN, divide_pairs, fast_two_sum, hexes, polynomial, two_sum
+
+SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+ONE_BITS = 0x3FF0000000000000
+_TWO_52_BITS = 0x4330000000000000
+_FRACTION = (1 << 52) - 1
+
+# tools/fit_polynomials.py; relative errors in units of 2^-53; z = s², s = f ÷ (2 + f), √½ ≤ 1 + f < √2
+LOG = hexes(  # log((1+s) ÷ (1−s)) ÷ s: 0.02
+    "0x1.0000000000000p+1 0x1.55555555555aep-1 0x1.999999997abfbp-2 0x1.2492494536adbp-2"
+    " 0x1.c71c4fe59a7c6p-3 0x1.74669e94fe1a6p-3 0x1.39993b48d2c61p-3 0x1.2f529c58c140cp-3"
+)
+LOG_TAIL = hexes(  # (log((1+s) ÷ (1−s)) − 2s) ÷ s³: 0.5
+    "0x1.5555555555555p-1 0x1.9999999999a38p-2 0x1.2492492476b61p-2 0x1.c71c72017e211p-3"
+    " 0x1.745cf8f627070p-3 0x1.3b1c3839a25f8p-3 0x1.0fbe4d3e2d62cp-3 0x1.0c066cb046cdbp-3"
+)
+
+
+def split(o: Ops[F, I, M], x: F) -> tuple[F, F]:
+    """(k, m) with x = 2^k·m and √½ ≤ m < √2, for positive normal x."""
+    shifted = o.iadd(o.bits(x), o.i(ONE_BITS - SQRT_HALF_BITS))  # the exponent field counts up at √½
+    field = o.ior(o.lshr(shifted, o.i(52)), o.i(_TWO_52_BITS))
+    k = o.sub(o.from_bits(field), o.f(2.0**52 + 1023))
+    m = o.from_bits(o.iadd(o.iand(shifted, o.i(_FRACTION)), o.i(SQRT_HALF_BITS)))
+    return k, m
+
+
+def _outside(o: Ops[F, I, M], x: F, pole: float) -> F:
+    """The result where x is not inside (pole, ∞): −∞ at the pole, ∞ at ∞, else NaN."""
+    above = o.select(o.gt(x, o.f(pole)), x, o.f(NAN))
+    return o.select(o.eq(x, o.f(pole)), o.f(-INF), above)
+
+
+def _inside(o: Ops[F, I, M], x: F, pole: float) -> M:
+    return o.mand(o.gt(x, o.f(pole)), o.lt(x, o.f(INF)))
+
+
+def _atanh_twice_f32(o: Ops[F, I, M], f: F) -> F:
+    """log(1 + f) for √½ ≤ 1 + f < √2."""
+    s = o.div(f, o.add(f, o.f(2.0)))
+    return o.mul(s, polynomial(o, LOG, o.mul(s, s)))
+
+
+def log_f32(o: Ops[F, I, M], x: F) -> F:
+    """k·ln 2 + log(m); a subnormal f32 is a normal f64."""
+    k, m = split(o, x)
+    result = o.fma(k, o.f(LN2), _atanh_twice_f32(o, o.sub(m, o.f(1.0))))
+    return o.rare(o.mnot(_inside(o, x, 0.0)), lambda: _outside(o, x, 0.0), result)
+
+
+def log1p_f32(o: Ops[F, I, M], x: F) -> F:
+    """log(1 + x): the sum is exact, or x is tiny and stands for m − 1 itself, or it is huge."""
+    k, m = split(o, o.add(o.f(1.0), x))
+    near = o.eq(k, o.f(0.0))
+    part = _atanh_twice_f32(o, o.select(near, x, o.sub(m, o.f(1.0))))
+    result = o.select(near, part, o.fma(k, o.f(LN2), part))  # k = 0 would lose the sign of −0
+    return o.rare(o.mnot(_inside(o, x, -1.0)), lambda: _outside(o, x, -1.0), result)
+
+
+def log_pair(o: Ops[F, I, M], k: F, f: F, rest: F) -> tuple[F, F]:
+    """k·ln 2 + log(1 + f + rest) as a pair, relative error about 2^-58; |rest| ≤ ulp(f)."""
+    below, below_rest = two_sum(o, o.f(2.0), f)
+    s, s_rest = divide_pairs(o, (f, rest), (below, o.add(below_rest, rest)))
+    z = o.mul(s, s)
+    tail = o.mul(o.mul(s, z), polynomial(o, LOG_TAIL, z))
+    high, error = fast_two_sum(o, o.mul(k, o.f(LN2_SHORT)), o.add(s, s))
+    small = o.fma(k, o.f(LN2_SHORT_REST), o.add(o.add(s_rest, s_rest), tail))
+    return fast_two_sum(o, high, o.add(error, small))
+
+
+def log_f64(o: Ops[F, I, M], x: F) -> F:
+    """log, error below 0.6 ulp."""
+    tiny = o.lt(x, o.f(2.0**-1022))
+    k, m = split(o, o.select(tiny, o.mul(x, o.f(2.0**54)), x))
+    k = o.select(tiny, o.sub(k, o.f(54.0)), k)
+    high, low = log_pair(o, k, o.sub(m, o.f(1.0)), o.f(0.0))
+    return o.rare(o.mnot(_inside(o, x, 0.0)), lambda: _outside(o, x, 0.0), o.add(high, low))
+
+
+def log1p_f64(o: Ops[F, I, M], x: F) -> F:
+    """log(1 + x), error below 0.6 ulp: what 1 + x loses is scaled along and added to f."""
+    total, lost = two_sum(o, o.f(1.0), x)
+    k, m = split(o, total)
+    # total and m differ by k in the exponent field; where k > 1000 the loss does not matter
+    shrink = o.from_bits(o.iadd(o.i(ONE_BITS), o.isub(o.bits(m), o.bits(total))))
+    lost = o.select(o.gt(k, o.f(1000.0)), o.f(0.0), o.mul(lost, shrink))
+    f, rest = two_sum(o, o.sub(m, o.f(1.0)), lost)
+    high, low = log_pair(o, k, f, rest)
+    result = o.select(o.lt(o.fabs(x), o.f(2.0**-54)), x, o.add(high, low))
+    return o.rare(o.mnot(_inside(o, x, -1.0)), lambda: _outside(o, x, -1.0), result)

@@ -1,0 +1,90 @@
+"""Steps that several elementary functions share, written against `Ops`.
+
+A pair (hi, lo) is an unevaluated sum, "double-double", with |lo| far below |hi|. The error-free transformations
+are Knuth's and Dekker's; T. J. Dekker, "A floating-point technique for extending the available precision",
+Numerische Mathematik 18, 1971.
+"""
+
+from __future__ import annotations
+
+from isobit.arithmetic.ops import F, I, M, Ops
+
+MAGIC = 1.5 * 2.0**52  # added to |x| < 2^51 it leaves the rounded integer x in the low bits
+MAGIC_BITS = 0x4338000000000000
+INF = float("inf")
+NAN = float("nan")
+
+
+def hexes(text: str) -> tuple[float, ...]:
+    """The constants of a polynomial, lowest power first, from hexadecimal text."""
+    return tuple(float.fromhex(word) for word in text.split())
+
+
+def polynomial(o: Ops[F, I, M], c: tuple[float, ...], x: F) -> F:
+    """Σ c_i x^i by Horner's rule with fma."""
+    total = o.f(c[-1])
+    for v in reversed(c[:-1]):
+        total = o.fma(total, x, o.f(v))
+    return total
+
+
+def clamp(o: Ops[F, I, M], x: F, low: float, high: float) -> F:
+    """x limited to [low, high]; NaN stays."""
+    bound = o.f(high)
+    x = o.select(o.gt(x, bound), bound, x)
+    bound = o.f(low)
+    return o.select(o.lt(x, bound), bound, x)
+
+
+def fast_two_sum(o: Ops[F, I, M], a: F, b: F) -> tuple[F, F]:
+    """(s, e) with s + e = a + b exactly, if |a| ≥ |b| or a = 0."""
+    s = o.add(a, b)
+    return s, o.sub(b, o.sub(s, a))
+
+
+def two_sum(o: Ops[F, I, M], a: F, b: F) -> tuple[F, F]:
+    """(s, e) with s + e = a + b exactly."""
+    s = o.add(a, b)
+    t = o.sub(s, a)
+    return s, o.add(o.sub(a, o.sub(s, t)), o.sub(b, t))
+
+
+def two_product(o: Ops[F, I, M], a: F, b: F) -> tuple[F, F]:
+    """(p, e) with p + e = a·b exactly, barring underflow."""
+    p = o.mul(a, b)
+    return p, o.fma(a, b, o.neg(p))
+
+
+def divide_pairs(o: Ops[F, I, M], a: tuple[F, F], b: tuple[F, F]) -> tuple[F, F]:
+    """(q, e) with q + e ≈ a ÷ b to about 2^-100."""
+    q = o.div(a[0], b[0])
+    rest = o.fma(o.neg(q), b[0], a[0])
+    rest = o.add(rest, o.fma(o.neg(q), b[1], a[1]))
+    return q, o.div(rest, b[0])
+
+
+def copy_sign(o: Ops[F, I, M], magnitude: F, sign: F) -> F:
+    """`magnitude`, which is not negative, with the sign bit of `sign`."""
+    bit = o.iand(o.bits(sign), o.i(1 << 63))
+    return o.from_bits(o.ior(o.bits(magnitude), bit))
+
+
+def power_of_two(o: Ops[F, I, M], n: I) -> F:
+    """2^n for −1022 ≤ n ≤ 1023."""
+    return o.from_bits(o.shl(o.iadd(n, o.i(1023)), o.i(52)))
+
+
+def scale(o: Ops[F, I, M], x: F, n: I) -> F:
+    """x·2^n for |n| ≤ 2044 in two factors, rounded where the result is subnormal."""
+    half = o.ashr(n, o.i(1))
+    return o.mul(o.mul(x, power_of_two(o, half)), power_of_two(o, o.isub(n, half)))
+
+
+def distil(o: Ops[F, I, M], terms: list[F]) -> list[F]:
+    """The same exact sum with the leading part first: one pass of two_sum from the last term to the first."""
+    total = terms[-1]
+    errors: list[F] = []
+    for term in reversed(terms[:-1]):
+        total, error = two_sum(o, term, total)
+        errors.insert(0, error)
+    return [total, *errors]
