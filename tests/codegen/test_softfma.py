@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from isobit.arithmetic.dtypes import DType
 from isobit.codegen.objects import compile_object
 from isobit.codegen.softfma import soft_fma

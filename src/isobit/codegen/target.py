@@ -94,7 +94,9 @@ def host_target(level: str | None = None) -> Target:
     chosen = levels[0] if level is None else level
     target = level_target(chosen)
     if chosen not in levels:
-        raise UnsupportedLevelError(f"this machine cannot run CPU level {chosen}{_reason(chosen)}; it can run: {', '.join(levels)}")
+        raise UnsupportedLevelError(
+            f"this machine cannot run CPU level {chosen}{_reason(chosen)}; it can run: {', '.join(levels)}"
+        )
     return target.with_triple(llvm.get_process_triple())
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
 from isobit.codegen.kernel import KernelSource
-from isobit.codegen.objects import compile_object
+from isobit.codegen.objects import MEMORY_FUNCTIONS, compile_object
 from isobit.codegen.target import Target
 from isobit.runtime import driver, entry
 from isobit.runtime.cache import ObjectCache, object_key
 from isobit.runtime.loader import Loader, process_symbols
-
-_KERNEL_IMPORTS = ("memcpy", "memmove", "memset")  # what LLVM itself makes of loops that copy and fill
+from isobit.runtime.pool import available_cores
 
 
 class CodeStore:
@@ -23,42 +23,47 @@ class CodeStore:
         self.target = target
         self._cache = ObjectCache(cache_dir)
         self._loader = Loader(target)
-        self._addresses: dict[tuple[str, str], int] = {}
+        self._known: dict[tuple[str, str], int] = {}
         self._lock = Lock()
-        self._kernel_imports = process_symbols(_KERNEL_IMPORTS)
-        self.driver = self._load_driver()
-        self.entries = entry.EntryFactory(self._load_entry())
+        self._kernel_imports = process_symbols(MEMORY_FUNCTIONS)
+        text = driver.driver_text(target)
+        self.driver = self._load_own(text, driver.SYMBOLS, process_symbols(driver.IMPORTS))
+        imports = entry.python_symbols() | {"isobit_execute": self.driver["isobit_execute"]}
+        self.entries = entry.EntryFactory(self._load_own(entry.ENTRY_TEXT, [entry.SYMBOL], imports)[entry.SYMBOL])
 
     def addresses(self, kernels: Iterable[KernelSource]) -> dict[KernelSource, int]:
-        """The address of each kernel's function. Raises KernelError for one that does not compile or link."""
-        return {kernel: self._address(kernel) for kernel in dict.fromkeys(kernels)}
+        """The address of each kernel's function; what must be compiled is compiled on all cores.
 
-    def _address(self, kernel: KernelSource) -> int:
-        key = object_key(kernel.text, self.target)
-        known = self._addresses.get((key, kernel.symbol))
-        if known is not None:
-            return known
-        code = self._object(key, kernel.text, kernel.symbol)
+        Raises KernelError for a kernel that does not compile or link.
+        """
+        keys = {kernel: object_key(kernel.text, self.target) for kernel in dict.fromkeys(kernels)}
+        missing = {
+            (key, kernel.symbol): kernel for kernel, key in keys.items() if (key, kernel.symbol) not in self._known
+        }
+        for (key, symbol), code in zip(missing, self._objects(missing)):
+            self._link(key, symbol, code)
+        return {kernel: self._known[key, kernel.symbol] for kernel, key in keys.items()}
+
+    def _objects(self, kernels: dict[tuple[str, str], KernelSource]) -> list[bytes]:
+        jobs = [(key, kernel.text, symbol) for (key, symbol), kernel in kernels.items()]
+        if len(jobs) < 2:
+            return [self._object(*job) for job in jobs]
+        with ThreadPoolExecutor(min(len(jobs), available_cores()), "isobit-compile") as workers:
+            return list(workers.map(self._object, *zip(*jobs)))
+
+    def _link(self, key: str, symbol: str, code: bytes) -> None:
         with self._lock:
-            [address] = self._loader.link(code, [kernel.symbol], self._kernel_imports, kernel.symbol)
-            return self._addresses.setdefault((key, kernel.symbol), address)
+            if (key, symbol) not in self._known:  # another thread may have been here in the meantime
+                [address] = self._loader.link(code, [symbol], self._kernel_imports, symbol)
+                self._known[key, symbol] = address
 
-    def _object(self, key: str, text: str, name: str) -> bytes:
+    def _object(self, key: str, text: str, name: str, imports: Collection[str] = MEMORY_FUNCTIONS) -> bytes:
         code = self._cache.get(key)
         if code is None:
-            code = compile_object(text, self.target, name)
+            code = compile_object(text, self.target, name, imports)
             self._cache.put(key, code)
         return code
 
-    def _load_driver(self) -> dict[str, int]:
-        text = driver.driver_text(self.target)
-        code = self._object(object_key(text, self.target), text, "driver")
-        imports = process_symbols(driver.IMPORTS)
-        return dict(zip(driver.SYMBOLS, self._loader.link(code, driver.SYMBOLS, imports, "driver")))
-
-    def _load_entry(self) -> int:
-        text = entry.ENTRY_TEXT
-        code = self._object(object_key(text, self.target), text, entry.SYMBOL)
-        imports = entry.python_symbols() | {"isobit_execute": self.driver["isobit_execute"]}
-        [address] = self._loader.link(code, [entry.SYMBOL], imports, entry.SYMBOL)
-        return address
+    def _load_own(self, text: str, symbols: Sequence[str], imports: dict[str, int]) -> dict[str, int]:
+        code = self._object(object_key(text, self.target), text, symbols[0], imports)
+        return dict(zip(symbols, self._loader.link(code, symbols, imports, symbols[0]), strict=True))

@@ -22,16 +22,19 @@ into `isobit.guarded`, so no arithmetic can move across the switch.
 from __future__ import annotations
 
 from isobit.codegen.target import Target, UnsupportedLevelError
+from isobit.runtime.native_arenas import ARENAS
+from isobit.runtime.native_threads import EVENTS, GUARDS
 
 POOL_BYTES = 1024
 PROGRAM_BYTES = 56
 LAUNCH_BYTES = 24
 PARALLEL, BARRIER = 1, 2
-IDLE, READY, STOPPED = 0, 1, 2
+IDLE, READY, CLOSED, STOPPED = 0, 1, 2, 3
 
-SYMBOLS = ("isobit_pool_init", "isobit_pool_stop", "isobit_worker", "isobit_execute")
+SYMBOLS = ("isobit_pool_init", "isobit_pool_stop", "isobit_worker", "isobit_execute", "isobit_relax")
 """What the driver defines: ``void pool_init(pool)``, ``void pool_stop(pool)``, ``void worker(pool, i64 tid)`` (returns
-after the pool was stopped), ``i32 execute(program, slots)`` (0, or 1 if there is no memory for the arena)."""
+after the pool was stopped), ``i32 execute(program, slots)`` (0, or 1 if there is no memory for the arena) and
+``void relax(i64 n)``, n turns of a waiter's spin loop, to find out how long one takes on this CPU."""
 
 IMPORTS = (
     "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock",
@@ -43,9 +46,9 @@ IMPORTS = (
 
 def driver_text(target: Target) -> str:
     """The driver for one target. Raises UnsupportedLevelError for an architecture whose control register is unknown."""
-    if target.arch not in _ARCH:
-        raise UnsupportedLevelError(f"the native driver knows {', '.join(_ARCH)}, not {target.arch}")
-    return _DECLARATIONS + _ARCH[target.arch] + _EVENTS + _WALK + _POOL + _ARENAS + _EXECUTE
+    if target.arch not in GUARDS:
+        raise UnsupportedLevelError(f"the native driver knows {', '.join(GUARDS)}, not {target.arch}")
+    return _DECLARATIONS + GUARDS[target.arch] + EVENTS + _WALK + _POOL + ARENAS + _EXECUTE
 
 
 _DECLARATIONS = """
@@ -58,146 +61,6 @@ declare i32 @pthread_cond_broadcast(ptr) nounwind
 declare i32 @sched_yield() nounwind
 declare i32 @posix_memalign(ptr, i64, i64) nounwind
 declare void @free(ptr) nounwind
-"""
-
-# MXCSR 0x1F80: round to nearest, all exceptions masked, neither flush-to-zero nor denormals-are-zero.
-_X86 = """
-declare void @llvm.x86.sse2.pause()
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-
-define internal void @isobit.relax() alwaysinline nounwind {
-  call void @llvm.x86.sse2.pause()
-  ret void
-}
-
-define internal void @isobit.guarded(ptr %program, ptr %slots, i64 %tid, i64 %n) noinline nounwind {
-  %caller = alloca i32
-  %ours = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %caller)
-  store i32 8064, ptr %ours
-  call void @llvm.x86.sse.ldmxcsr(ptr %ours)
-  call void @isobit.walk(ptr %program, ptr %slots, i64 %tid, i64 %n)
-  call void @llvm.x86.sse.ldmxcsr(ptr %caller)
-  ret void
-}
-"""
-
-# FPCR 0: round to nearest, no traps, no flush-to-zero (FZ, FZ16), no default NaN.
-_ARM = """
-declare void @llvm.aarch64.hint(i32)
-declare i64 @llvm.aarch64.get.fpcr()
-declare void @llvm.aarch64.set.fpcr(i64)
-
-define internal void @isobit.relax() alwaysinline nounwind {
-  call void @llvm.aarch64.hint(i32 1)
-  ret void
-}
-
-define internal void @isobit.guarded(ptr %program, ptr %slots, i64 %tid, i64 %n) noinline nounwind {
-  %caller = call i64 @llvm.aarch64.get.fpcr()
-  call void @llvm.aarch64.set.fpcr(i64 0)
-  call void @isobit.walk(ptr %program, ptr %slots, i64 %tid, i64 %n)
-  call void @llvm.aarch64.set.fpcr(i64 %caller)
-  ret void
-}
-"""
-
-_ARCH = {"x86_64": _X86, "aarch64": _ARM}
-
-# A sleeper counts itself, then looks at the value; a signal bumps the value, then looks for sleepers. Both pairs are
-# sequentially consistent, so one of the two always sees the other.
-_EVENTS = """
-define internal i1 @isobit.changed(ptr %event, i32 %old) alwaysinline nounwind {
-  %now = load atomic i32, ptr %event seq_cst, align 4
-  %changed = icmp ne i32 %now, %old
-  ret i1 %changed
-}
-
-define internal void @isobit.wait(ptr %event, i32 %old, i32 %spin) noinline nounwind {
-entry:
-  br label %spinning
-spinning:
-  %i = phi i32 [ 0, %entry ], [ %i2, %relax ]
-  %seen = call i1 @isobit.changed(ptr %event, i32 %old)
-  br i1 %seen, label %done, label %relax
-relax:
-  call void @isobit.relax()
-  %i2 = add i32 %i, 1
-  %more = icmp slt i32 %i2, %spin
-  br i1 %more, label %spinning, label %yielding
-yielding:
-  %j = phi i32 [ 0, %relax ], [ %j2, %yield ]
-  %seen2 = call i1 @isobit.changed(ptr %event, i32 %old)
-  br i1 %seen2, label %done, label %yield
-yield:
-  %ignored = call i32 @sched_yield()
-  %j2 = add i32 %j, 1
-  %more2 = icmp slt i32 %j2, 64
-  br i1 %more2, label %yielding, label %sleep
-sleep:
-  call void @isobit.sleep(ptr %event, i32 %old)
-  br label %done
-done:
-  ret void
-}
-
-define internal void @isobit.sleep(ptr %event, i32 %old) noinline nounwind {
-entry:
-  %sleepers = getelementptr i8, ptr %event, i64 4
-  %mutex = getelementptr i8, ptr %event, i64 64
-  %condition = getelementptr i8, ptr %event, i64 128
-  %a = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = atomicrmw add ptr %sleepers, i32 1 seq_cst
-  br label %check
-check:
-  %seen = call i1 @isobit.changed(ptr %event, i32 %old)
-  br i1 %seen, label %awake, label %again
-again:
-  %c = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
-  br label %check
-awake:
-  %d = atomicrmw sub ptr %sleepers, i32 1 seq_cst
-  %e = call i32 @pthread_mutex_unlock(ptr %mutex)
-  ret void
-}
-
-define internal void @isobit.signal(ptr %event) noinline nounwind {
-  %sleepers = getelementptr i8, ptr %event, i64 4
-  %old = atomicrmw add ptr %event, i32 1 seq_cst
-  %n = load atomic i32, ptr %sleepers seq_cst, align 4
-  %none = icmp eq i32 %n, 0
-  br i1 %none, label %done, label %wake
-wake:
-  %mutex = getelementptr i8, ptr %event, i64 64
-  %condition = getelementptr i8, ptr %event, i64 128
-  %a = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr %condition)
-  %c = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %done
-done:
-  ret void
-}
-
-define internal void @isobit.barrier(ptr %pool, i64 %n) noinline nounwind {
-  %event = getelementptr i8, ptr %pool, i64 384
-  %arrived = getelementptr i8, ptr %pool, i64 640
-  %epoch = load atomic i32, ptr %event seq_cst, align 4
-  %before = atomicrmw add ptr %arrived, i32 1 seq_cst
-  %me = add i32 %before, 1
-  %all = trunc i64 %n to i32
-  %last = icmp eq i32 %me, %all
-  br i1 %last, label %open, label %wait
-open:
-  store atomic i32 0, ptr %arrived seq_cst, align 4
-  call void @isobit.signal(ptr %event)
-  ret void
-wait:
-  %spinp = getelementptr i8, ptr %pool, i64 12
-  %spin = load i32, ptr %spinp
-  call void @isobit.wait(ptr %event, i32 %epoch, i32 %spin)
-  ret void
-}
 """
 
 # A serial launch sees nthreads = 1: it has all the work to do.
@@ -245,6 +108,7 @@ done:
 """
 
 # A worker cannot miss a job: the job's barriers wait for it. So `go` moves by one between its looks, unless stopped.
+# Stopping closes the pool to new jobs first, then waits for the one that runs.
 _POOL = """
 define internal void @isobit.event_init(ptr %event) nounwind {
   %mutex = getelementptr i8, ptr %event, i64 64
@@ -266,15 +130,9 @@ define void @isobit_pool_stop(ptr %pool) nounwind {
 entry:
   %statep = getelementptr i8, ptr %pool, i64 8
   %go = getelementptr i8, ptr %pool, i64 128
-  br label %try
-try:
-  %got = call i1 @isobit.trylock(ptr %pool)
-  br i1 %got, label %stop, label %busy
-busy:
-  %ignored = call i32 @sched_yield()
-  br label %try
-stop:
   store atomic i32 2, ptr %statep seq_cst, align 4
+  call void @isobit.lock(ptr %pool)
+  store atomic i32 3, ptr %statep seq_cst, align 4
   call void @isobit.signal(ptr %go)
   store atomic i32 0, ptr %pool release, align 4
   ret void
@@ -295,7 +153,7 @@ idle:
   call void @isobit.wait(ptr %go, i32 %seen, i32 %spin)
   %now = load atomic i32, ptr %go seq_cst, align 4
   %state = load atomic i32, ptr %statep seq_cst, align 4
-  %stopped = icmp eq i32 %state, 2
+  %stopped = icmp eq i32 %state, 3
   br i1 %stopped, label %done, label %job
 job:
   %program = load ptr, ptr %programp
@@ -309,115 +167,25 @@ done:
 }
 """
 
-# Arenas are kept between calls and shared by all programs of a pool: take the smallest that is large enough. When none
-# is, a smaller one makes room for the new one, so there are never more than calls at one time.
-_ARENAS = """
-define internal i1 @isobit.trylock(ptr %lock) alwaysinline nounwind {
-  %old = atomicrmw xchg ptr %lock, i32 1 acquire
-  %got = icmp eq i32 %old, 0
-  ret i1 %got
-}
-
-define internal void @isobit.lock(ptr %lock) noinline nounwind {
+_EXECUTE = """
+define void @isobit_relax(i64 %n) nounwind {
 entry:
-  br label %try
-try:
-  %got = call i1 @isobit.trylock(ptr %lock)
-  br i1 %got, label %done, label %yield
-yield:
-  %ignored = call i32 @sched_yield()
-  br label %try
+  %never = alloca i32
+  store atomic i32 0, ptr %never seq_cst, align 4
+  br label %turn
+turn:
+  %i = phi i64 [ 0, %entry ], [ %i2, %relax ]
+  %seen = call i1 @isobit.changed(ptr %never, i32 0)
+  br i1 %seen, label %done, label %relax
+relax:
+  call void @isobit.relax()
+  %i2 = add i64 %i, 1
+  %more = icmp ult i64 %i2, %n
+  br i1 %more, label %turn, label %done
 done:
   ret void
 }
 
-define internal ptr @isobit.take_kept(ptr %pool, i64 %bytes, ptr %got_bytes) nounwind {
-entry:
-  %lock = getelementptr i8, ptr %pool, i64 64
-  %kept = getelementptr i8, ptr %pool, i64 768
-  call void @isobit.lock(ptr %lock)
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %i2, %look ]
-  %best = phi ptr [ null, %entry ], [ %best2, %look ]
-  %size = phi i64 [ -1, %entry ], [ %size2, %look ]
-  %entryp = getelementptr [16 x i8], ptr %kept, i64 %i
-  %entry_sizep = getelementptr i8, ptr %entryp, i64 8
-  %entry_size = load i64, ptr %entry_sizep
-  %large = icmp uge i64 %entry_size, %bytes
-  %smaller = icmp ult i64 %entry_size, %size
-  %better = and i1 %large, %smaller
-  %best2 = select i1 %better, ptr %entryp, ptr %best
-  %size2 = select i1 %better, i64 %entry_size, i64 %size
-  %i2 = add i64 %i, 1
-  %more = icmp ult i64 %i2, 16
-  br i1 %more, label %look, label %looked
-looked:
-  %none = icmp eq ptr %best2, null
-  br i1 %none, label %out, label %found
-found:
-  %arena = load ptr, ptr %best2
-  store ptr null, ptr %best2
-  %best_sizep = getelementptr i8, ptr %best2, i64 8
-  store i64 0, ptr %best_sizep
-  store i64 %size2, ptr %got_bytes
-  br label %out
-out:
-  %result = phi ptr [ null, %looked ], [ %arena, %found ]
-  store atomic i32 0, ptr %lock release, align 4
-  ret ptr %result
-}
-
-define internal ptr @isobit.take_arena(ptr %pool, i64 %bytes, ptr %got_bytes) noinline nounwind {
-entry:
-  %fresh = alloca ptr
-  %kept = call ptr @isobit.take_kept(ptr %pool, i64 %bytes, ptr %got_bytes)
-  %miss = icmp eq ptr %kept, null
-  br i1 %miss, label %allocate, label %reuse
-reuse:
-  ret ptr %kept
-allocate:
-  %small = call ptr @isobit.take_kept(ptr %pool, i64 1, ptr %got_bytes)
-  call void @free(ptr %small)
-  store i64 %bytes, ptr %got_bytes
-  %error = call i32 @posix_memalign(ptr %fresh, i64 64, i64 %bytes)
-  %failed = icmp ne i32 %error, 0
-  %arena = load ptr, ptr %fresh
-  %result = select i1 %failed, ptr null, ptr %arena
-  ret ptr %result
-}
-
-define internal void @isobit.give_arena(ptr %pool, ptr %arena, i64 %bytes) noinline nounwind {
-entry:
-  %lock = getelementptr i8, ptr %pool, i64 64
-  %kept = getelementptr i8, ptr %pool, i64 768
-  call void @isobit.lock(ptr %lock)
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %i2, %look ]
-  %least = phi ptr [ null, %entry ], [ %least2, %look ]
-  %size = phi i64 [ -1, %entry ], [ %size2, %look ]
-  %entryp = getelementptr [16 x i8], ptr %kept, i64 %i
-  %entry_sizep = getelementptr i8, ptr %entryp, i64 8
-  %entry_size = load i64, ptr %entry_sizep
-  %smaller = icmp ult i64 %entry_size, %size
-  %least2 = select i1 %smaller, ptr %entryp, ptr %least
-  %size2 = select i1 %smaller, i64 %entry_size, i64 %size
-  %i2 = add i64 %i, 1
-  %more = icmp ult i64 %i2, 16
-  br i1 %more, label %look, label %looked
-looked:
-  %old = load ptr, ptr %least2
-  store ptr %arena, ptr %least2
-  %least_sizep = getelementptr i8, ptr %least2, i64 8
-  store i64 %bytes, ptr %least_sizep
-  store atomic i32 0, ptr %lock release, align 4
-  call void @free(ptr %old)
-  ret void
-}
-"""
-
-_EXECUTE = """
 define internal i64 @isobit.claim(ptr %program) noinline nounwind {
 entry:
   %pool = load ptr, ptr %program
@@ -434,7 +202,7 @@ try:
   br i1 %got, label %check, label %alone
 check:
   %state2 = load atomic i32, ptr %statep seq_cst, align 4
-  %still = icmp eq i32 %state2, 1
+  %still = icmp eq i32 %state2, 1 ; it may have been closed in between
   br i1 %still, label %all, label %stopped
 all:
   %threadsp = getelementptr i8, ptr %pool, i64 4

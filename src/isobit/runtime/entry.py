@@ -1,7 +1,7 @@
 """A program as a Python built-in function: the cheapest way in from Python.
 
-A ctypes call converts every argument through a Python object; ``METH_FASTCALL`` code of our own reads the addresses from
-the interpreter's argument array, releases the GIL and runs. Only functions of Python's stable ABI are used.
+A ctypes call converts every argument through a Python object; ``METH_FASTCALL`` code of our own reads the addresses
+from the interpreter's argument array, releases the GIL and runs. Only functions of Python's stable ABI are used.
 """
 
 from __future__ import annotations
@@ -135,10 +135,8 @@ class EntryFactory:
         )
 
     def make(self, program: int, start: Callable[[], None], keep: tuple[Any, ...]) -> Callable[..., None]:
-        """A function of ``program``'s slots; ``start`` is called when the pool has no workers yet. It keeps ``keep``."""
-        function: Callable[..., None] = self._new(
-            ctypes.addressof(self._method), (program, start, keep, self), None
-        )
+        """A function of ``program``'s slots; ``start`` is called when the pool has no workers yet; ``keep`` lives on."""
+        function: Callable[..., None] = self._new(ctypes.addressof(self._method), (program, start, keep, self), None)
         return function
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 import weakref
 from typing import Any
 
 from isobit.runtime import driver
 
 _ALIGN = 128  # two cache lines: neighbours are prefetched in pairs
-# While there is a core for every thread, a waiter looks that often before it offers its core to others.
-_SPIN = 2000
-_SPIN_CROWDED = 50
+# How long a waiter looks again and again before it offers its core to others, and then sleeps: about as long as it
+# takes to wake a sleeper. With more threads than cores the one waited for may need this very core.
+_SPIN_SECONDS = 50e-6
+_SPIN_SECONDS_CROWDED = 1e-6
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
@@ -30,6 +32,8 @@ class ThreadPool:
         self._memory = ctypes.create_string_buffer(driver.POOL_BYTES + _ALIGN)
         self.address = -(-ctypes.addressof(self._memory) // _ALIGN) * _ALIGN
         self._start_lock = threading.Lock()
+        crowded = threads > available_cores()
+        self._spin = int((_SPIN_SECONDS_CROWDED if crowded else _SPIN_SECONDS) / _spin_turn(functions))
         self._reset()
         _pools.add(self)
 
@@ -56,7 +60,7 @@ class ThreadPool:
         ctypes.memset(self.address, 0, driver.POOL_BYTES)
         self._state = self._field(8)
         self._field(4).value = self._threads
-        self._field(12).value = _SPIN if self._threads <= available_cores() else _SPIN_CROWDED
+        self._field(12).value = self._spin
         self._state.value = driver.STOPPED if self._threads == 1 else driver.IDLE
         _native(self._functions["isobit_pool_init"], ctypes.c_void_p)(self.address)
 
@@ -78,6 +82,17 @@ def available_cores() -> int:
 
 def _native(address: int, *argtypes: Any) -> Any:
     return ctypes.CFUNCTYPE(None, *argtypes)(address)
+
+
+def _spin_turn(functions: dict[str, int]) -> float:
+    """Seconds that one turn of the spin loop takes: from 2 to 50 ns, depending on the CPU's pause instruction."""
+    relax, turns = _native(functions["isobit_relax"], ctypes.c_int64), 500
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        relax(turns)
+        times.append(time.perf_counter() - start)
+    return max(min(times) / turns, 1e-9)
 
 
 def _work(function: int, pool: int, tid: int, *keep: Any) -> None:

@@ -106,7 +106,9 @@ class Runtime:
         return Program(spec, self)
 
 
-def _table(spec: ProgramSpec, functions: dict[KernelSource, int], args: Sequence[ctypes.Array[ctypes.c_uint64]]) -> list[int]:
+def _table(
+    spec: ProgramSpec, functions: dict[KernelSource, int], args: Sequence[ctypes.Array[ctypes.c_uint64]]
+) -> list[int]:
     """The driver's launch records. Between two serial launches nobody has to wait."""
     words: list[int] = []
     for launch, after, launch_args in zip(spec.launches, [*spec.launches[1:], None], args):
