@@ -10,10 +10,11 @@ import torch
 from isobit.runtime.engine import Engine
 from isobit.torch.dtypes import Unowned
 from isobit.torch.holes import HoleMonitor
+from isobit.torch.library import draw_key
 from isobit.torch.lowering import one_dtype, without_floats
 from isobit.torch.memory import resize_output
 from isobit.torch.plan import Plan, PlanMaker, collect
-from isobit.torch.random import key_slots, draw_key
+from isobit.torch.random import key_slots
 from isobit.torch.signature import Kind, Signature, Slot, signature
 from isobit.torch.table import Statement
 
@@ -92,6 +93,8 @@ class StatementKernel:
         """What the operator returns."""
         if self.written:
             results = [values[k] for k in self.written]
+        if not self.signature.returns:
+            return None
         return results[0] if len(results) == 1 else tuple(results)
 
     def make(self, values: list[Any]) -> Entry:
@@ -218,6 +221,18 @@ def run_hole(
         return original(*args, **kwargs)
 
 
+def decomposition_kernel(name: str, function: Kernel, original: Kernel, holder: Holder) -> Kernel:
+    """A kernel that calls other operators; a hole where `function` raises Unowned."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Unowned as reason:
+            return run_hole(holder, name, str(reason), original, args, kwargs)
+
+    return kernel
+
+
 def hole_kernel(name: str, reason: str, original: Kernel, holder: Holder) -> Kernel:
     """A kernel that does what PyTorch's does, loudly."""
 
@@ -227,4 +242,4 @@ def hole_kernel(name: str, reason: str, original: Kernel, holder: Holder) -> Ker
     return kernel
 
 
-__all__ = ["Entry", "Holder", "Kernel", "RandomKernel", "Signature", "StatementKernel", "any_floating", "hole_kernel", "run_hole"]
+__all__ = ["Entry", "Holder", "Kernel", "RandomKernel", "Signature", "StatementKernel", "any_floating", "decomposition_kernel", "hole_kernel", "run_hole"]

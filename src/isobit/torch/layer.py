@@ -20,10 +20,11 @@ import torch
 from isobit.runtime.engine import Engine, EngineOptions
 from isobit.torch.events import Event
 from isobit.torch.holes import UNNAMED, HoleMonitor
-from isobit.torch.kernels import Holder, Kernel, RandomKernel, StatementKernel, hole_kernel
+from isobit.torch.kernels import Holder, Kernel, RandomKernel, StatementKernel, decomposition_kernel, hole_kernel
 from isobit.torch.operators import table
 from isobit.torch.original import cpu_kernels, is_composite_implicit, original
-from isobit.torch.random import decomposition, prepare, pure_overload
+from isobit.torch.library import library
+from isobit.torch.random import decomposition, pure_overload
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
 
@@ -94,7 +95,7 @@ class Override:
 def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
     found: dict[str, Registration] = {}
     passing: set[str] = set()
-    prepare()
+    library()
     for name, entry in table():
         if not has_overload(name):
             continue
@@ -106,11 +107,16 @@ def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
                     kernel = _kernel(engine, entry, functional, overload, holder)
                     found[full] = Registration(full, kernel, "CPU")
         elif isinstance(entry, Decomposition):
-            key = "CompositeImplicitAutograd" if entry.composite else "CPU"
-            found[name] = Registration(name, entry.function, key)
+            found[name] = _decomposed(name, entry, holder)
         elif isinstance(entry, Pass):
             passing.add(name)
     return [*found.values(), *_holes(found.keys() | passing, holder)]
+
+
+def _decomposed(name: str, entry: Decomposition, holder: Holder) -> Registration:
+    if entry.composite:
+        return Registration(name, entry.function, "CompositeImplicitAutograd")
+    return Registration(name, decomposition_kernel(name, entry.function, original(name), holder), "CPU")
 
 
 def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, holder: Holder) -> Kernel:
@@ -224,6 +230,7 @@ _STACK = _Stack()
 @contextmanager
 def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
     """While a graph is traced: the table's composites are in place. Gives the decompositions for the tracer."""
+    library()
     found = {
         overload_of(name): entry.function
         for name, entry in table()
@@ -233,16 +240,16 @@ def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
         if isinstance(entry, Statement) and entry.random and has_overload(name):
             found[overload_of(name)] = decomposition(name)
     libraries = [torch.library.Library("aten", "IMPL")] if active() is None else []
-    for library in libraries:
+    for handle in libraries:
         with quiet_overrides():
             for name, entry in table():
                 if isinstance(entry, Decomposition) and entry.composite and has_overload(name):
-                    library.impl(name, entry.function, "CompositeImplicitAutograd")
+                    handle.impl(name, entry.function, "CompositeImplicitAutograd")
     try:
         yield found
     finally:
-        for library in libraries:
-            library._destroy()
+        for handle in libraries:
+            handle._destroy()
 
 
 def active() -> ExactLayer | None:

@@ -9,6 +9,7 @@ from isobit.torch import (
     table_linear,
     table_moves,
     table_norms,
+    table_optim,
     table_pointwise,
     table_pooling,
     table_random,
@@ -30,5 +31,6 @@ def table() -> Table:
             table_pooling.FAMILY,
             table_norms.FAMILY,
             table_random.FAMILY,
+            table_optim.FAMILY,
         ]
     )

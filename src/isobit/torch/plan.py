@@ -140,6 +140,8 @@ class PlanMaker:
     def metas(self, values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
         """The arguments without data, and what the shape function makes of them."""
         metas = [as_meta(v) for v in values]
+        if not self.functional.returns:
+            return metas, ()
         args, kwargs = self.functional.unbind(metas)
         kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "generator")}
         if any(s.name == "device" for s in self.functional.slots):

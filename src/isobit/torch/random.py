@@ -1,59 +1,20 @@
-"""Keys: what random operators draw from PyTorch's generator, and the operators that graphs hold in their stead.
+"""What graphs hold in place of PyTorch's random operators.
 
-`isobit::draw_key` has a side effect, so a graph never loses, merges or moves a draw. Beside it stands, for each random
-aten operator X, a pure `isobit::X(key, …)`.
+For each random aten operator X there is a pure `isobit::X(key, …)`, a function of its arguments alone; the key comes
+from `isobit::draw_key`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.node import has_side_effect
 
+from isobit.torch.library import draw_key, library
 from isobit.torch.signature import Kind, Signature, overload_of, signature
-
-_LOWEST = -(2**63)
-
-
-def draw_key(generator: torch.Generator | None = None) -> torch.Tensor:
-    """64 bits from the generator (the default one, if none is given), as a 0-d i64 tensor."""
-    key: torch.Tensor = _operators().draw_key(generator)
-    return key
-
-
-def _draw(generator: torch.Generator | None = None) -> torch.Tensor:
-    return torch.empty((), dtype=torch.int64).random_(_LOWEST, None, generator=generator)
-
-
-@cache
-def _library() -> torch.library.Library:
-    """The `isobit` operators' library; it stays for the life of the process, as compiled graphs call into it."""
-    library = torch.library.Library("isobit", "FRAGMENT")
-    library.define("draw_key(Generator? generator=None) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
-    library.impl("draw_key", _draw, "CompositeExplicitAutograd")
-    library.define("words(Tensor key, SymInt n) -> Tensor")
-    torch.library.register_fake("isobit::draw_key", lambda generator=None: _fake(()), lib=library)
-    torch.library.register_fake("isobit::words", lambda key, n: _fake((n,)), lib=library)
-    has_side_effect(torch.ops.isobit.draw_key.default)
-    return library
-
-
-def _fake(shape: Sequence[int]) -> torch.Tensor:
-    return torch.empty(shape, dtype=torch.int64)
-
-
-def prepare() -> None:
-    """Defines `isobit::draw_key` and `isobit::words`, once."""
-    _library()
-
-
-def _operators() -> Any:
-    _library()
-    return torch.ops.isobit
 
 
 def key_slots(full: Signature) -> tuple[int, ...]:
@@ -74,17 +35,15 @@ def random_name(pure: str) -> str:
 @cache
 def pure_overload(name: str) -> Any:
     """`isobit::X(Tensor key, …)`, defined on first use, for the random operator `aten::X`."""
-    overload = overload_of(name)
-    library = _library()
-    short = pure_name(name).removeprefix("isobit::")
-    library.define(f"{short}({_pure_arguments(overload)}) -> {_returns(overload)}")
-    pure = overload_of(f"isobit::{short}")
+    overload, pure = overload_of(name), pure_name(name)
+    short = pure.removeprefix("isobit::")
+    library().define(f"{short}({_pure_arguments(overload)}) -> {_returns(overload)}")
 
     def fake(key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return overload(*args, **kwargs)
 
-    torch.library.register_fake(f"isobit::{short}", fake, lib=library)
-    return pure
+    torch.library.register_fake(pure, fake, lib=library())
+    return overload_of(pure)
 
 
 def _pure_arguments(overload: Any) -> str:
@@ -129,5 +88,5 @@ def decomposition(name: str) -> Callable[..., Any]:
 def drop_unread_draws(graph: fx.Graph) -> None:
     """Removes the draws whose key nothing in `graph` reads."""
     for node in list(graph.nodes):
-        if node.target is _operators().draw_key.default and not node.users:
+        if node.target is torch.ops.isobit.draw_key.default and not node.users:
             graph.erase_node(node)

@@ -14,7 +14,7 @@ from isobit.ir.expr import axes, call, coord
 from isobit.ir.graph import Value
 from isobit.operators import random
 from isobit.torch.lowering import Call
-from isobit.torch.random import draw_key
+from isobit.torch.library import draw_key
 from isobit.torch.table import Family
 
 FAMILY = Family()

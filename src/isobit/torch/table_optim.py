@@ -1,0 +1,103 @@
+"""Fused optimizers: one program over all tensors, rounding as the single-tensor loops of torch.optim do.
+
+Hyper-parameters and steps are binary64 on the host; what Python computes from them reaches the program as run-time
+numbers, so one program serves every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import torch
+
+from isobit.ir.graph import Value
+from isobit.operators import optimizers
+from isobit.operators.optimizers import AdamScalars
+from isobit.torch.dtypes import Unowned
+from isobit.torch.lowering import Call
+from isobit.torch.table import Family, Result
+
+FAMILY = Family()
+Tensors = list[torch.Tensor]
+
+
+@FAMILY.statement("isobit::adam_step_")
+def adam_step(
+    c: Call, params: Sequence[Value], grads: Sequence[Value], firsts: Sequence[Value], seconds: Sequence[Value],
+    greatest: Sequence[Value], grad_weight: Any, beta2: Any, square_weight: Any, root: Any, eps: Any,
+    minus_step_size: Any, decay: Any, weight_decay: Any, maximize: bool,
+) -> Result:  # fmt: skip
+    scalars = AdamScalars(grad_weight, beta2, square_weight, root, eps, minus_step_size, decay, weight_decay)
+    tops = list(greatest) or [None] * len(params)
+    new = [
+        optimizers.adam_step(p, g, m, v, top, scalars, maximize)
+        for p, g, m, v, top in zip(params, grads, firsts, seconds, tops, strict=True)
+    ]
+    p, m, v, top = (tuple(column) for column in zip(*new, strict=True))
+    writes: dict[str, Any] = {"params": p, "exp_avgs": m, "exp_avg_sqs": v}
+    return Result((), writes | ({"max_exp_avg_sqs": top} if greatest else {}))
+
+
+@FAMILY.statement("isobit::sgd_step_")
+def sgd_step(
+    c: Call, params: Sequence[Value], grads: Sequence[Value], buffers: Sequence[Value], minus_lr: Any,
+    weight_decay: Any, momentum: Any, grad_weight: Any, nesterov: bool, maximize: bool, first: bool,
+) -> Result:  # fmt: skip
+    held = [None if first else b for b in buffers] or [None] * len(params)
+    new = [
+        optimizers.sgd_step(p, g, b, minus_lr, weight_decay, momentum, grad_weight, nesterov, maximize)
+        for p, g, b in zip(params, grads, held, strict=True)
+    ]
+    p, b = (tuple(column) for column in zip(*new, strict=True))
+    return Result((), {"params": p} | ({"buffers": b} if buffers else {}))
+
+
+def _adam(
+    decoupled: bool, params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, greatest: Tensors,
+    steps: Tensors, lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool,
+    maximize: bool, scaling: Sequence[Any],
+) -> None:  # fmt: skip
+    if any(s is not None for s in scaling):
+        raise Unowned("gradient scaling inside a fused optimizer is outside version 1")
+    counts = [step.item() for step in steps]
+    for count in dict.fromkeys(counts):
+        chosen = [k for k, c in enumerate(counts) if c == count]
+        columns = [[x[k] for k in chosen] for x in (params, grads, exp_avgs, exp_avg_sqs)]
+        tops = [greatest[k] for k in chosen] if amsgrad else []
+        numbers = optimizers.adam_scalars(float(lr), beta1, beta2, eps, weight_decay, count, decoupled)
+        torch.ops.isobit.adam_step_(*columns, tops, *astuple(numbers), maximize)
+
+
+@FAMILY.decomposition("_fused_adam_", "_fused_adam_.tensor_lr")
+def fused_adam(
+    params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, greatest: Tensors, steps: Tensors, *,
+    lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
+    grad_scale: Any = None, found_inf: Any = None,
+) -> None:  # fmt: skip
+    lists = (params, grads, exp_avgs, exp_avg_sqs, greatest, steps)
+    _adam(False, *lists, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, (grad_scale, found_inf))
+
+
+@FAMILY.decomposition("_fused_adamw_", "_fused_adamw_.tensor_lr")
+def fused_adamw(
+    params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, greatest: Tensors, steps: Tensors, *,
+    lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
+    grad_scale: Any = None, found_inf: Any = None,
+) -> None:  # fmt: skip
+    lists = (params, grads, exp_avgs, exp_avg_sqs, greatest, steps)
+    _adam(True, *lists, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, (grad_scale, found_inf))
+
+
+@FAMILY.decomposition("_fused_sgd_", "_fused_sgd_.tensor_lr")
+def fused_sgd(
+    params: Tensors, grads: Tensors, buffers: Tensors, *, weight_decay: float, momentum: float, lr: Any,
+    dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
+    found_inf: Any = None,
+) -> None:  # fmt: skip
+    if grad_scale is not None or found_inf is not None:
+        raise Unowned("gradient scaling inside a fused optimizer is outside version 1")
+    held = buffers if momentum else []
+    numbers = (-float(lr), weight_decay or None, momentum or None, 1 - dampening)
+    torch.ops.isobit.sgd_step_(params, grads, held, *numbers, nesterov, maximize, is_first_step)
