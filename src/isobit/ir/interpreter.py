@@ -112,7 +112,7 @@ class _Grid:
         if not source.size:
             return np.broadcast_to(fill, inside.shape)
         safe = [np.where(inside, i, 0) for i in index]
-        return np.where(inside, source[tuple(safe)], fill)
+        return np.asarray(np.where(inside, source[tuple(safe)], fill))
 
 
 def _literal(value: float | int | bool, dtype: DType, ndim: int) -> Array:
