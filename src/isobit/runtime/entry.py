@@ -135,7 +135,7 @@ class EntryFactory:
         )
 
     def make(self, program: int, start: Callable[[], None], keep: tuple[Any, ...]) -> Callable[..., None]:
-        """A function of ``program``'s slots; ``start`` is called when the pool has no workers yet; ``keep`` lives on."""
+        """A function of addresses; calls ``start`` when the pool has no workers yet, and holds ``keep``."""
         function: Callable[..., None] = self._new(ctypes.addressof(self._method), (program, start, keep, self), None)
         return function
 
