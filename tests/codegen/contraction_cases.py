@@ -13,8 +13,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 
+from isobit.arithmetic import orders
 from isobit.arithmetic.dtypes import DType
-from isobit.arithmetic.fma import fma_f32, fma_f64
 from isobit.codegen.contraction import contraction_args, contraction_needs, lower_contraction
 from isobit.codegen.objects import compile_object
 from isobit.codegen.target import Target
@@ -43,7 +43,8 @@ def _load(code: bytes, symbol: str) -> Entry:
 
 
 def address(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
+    """Where a view starts; `moved` (bytes) shifts it to where its element 0 would be."""
+    return int(x.__array_interface__["data"][0]) + int(getattr(x, "moved", 0))
 
 
 @dataclass(frozen=True)
@@ -110,19 +111,8 @@ class Prepared:
 
 
 def contract(lhs: Array, rhs: Array) -> Array:
-    """Σ_k lhs[b, m, k]·rhs[b, k, n]: chunks of 256 by fma in ascending k, a tree of neighbours, + 0."""
-    fma = fma_f32 if lhs.dtype == np.float32 else fma_f64
-    depth, parts = lhs.shape[-1], []
-    with np.errstate(all="ignore"):
-        for start in range(0, max(depth, 1), 256):
-            total = np.zeros((*lhs.shape[:-1], rhs.shape[-1]), lhs.dtype)
-            for k in range(start, min(depth, start + 256)):
-                total = fma(lhs[..., k, None], rhs[..., None, k, :], total)
-            parts.append(total)
-        while len(parts) > 1:
-            pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-            parts = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
-        return np.asarray(parts[0] + np.zeros((), lhs.dtype))
+    """Σ_k lhs[b, m, k]·rhs[b, k, n] by the reference."""
+    return orders.contract(lhs[..., :, None, :], rhs.swapaxes(-1, -2)[..., None, :, :])
 
 
 def plain(dtype: DType, n_axes: tuple[int, int, int, int]) -> Contraction:

@@ -43,7 +43,7 @@ def _module(c: Contraction, target: Target) -> Module:
     module, tile = Module(target), tile_for(c.dtype, target)
     element, size = _ELEMENTS[c.dtype], c.dtype.itemsize
     define_offsets(module)
-    define_runs(module, tile.lanes)
+    define_runs(module)
     define_pack(module, "pack_lhs", tile.rows, tile.lanes, element, size)
     define_pack(module, "pack_rhs", tile.columns, tile.lanes, element, size)
     for rows in tile.variants:

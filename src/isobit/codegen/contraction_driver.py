@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isobit.codegen.contraction_epilogue import TABLE_WORDS, described_words
-from isobit.codegen.contraction_pack import word
+from isobit.codegen.contraction_pack import group_of, word
 from isobit.codegen.contraction_plan import CHUNK, Arguments, Tile
 from isobit.codegen.emit import Builder, Module, Value, Variable, i64
 from isobit.ir.kernel import Contraction
@@ -107,9 +107,9 @@ class _Driver:
         places = [self.pointer(f"size.{axis}0"), self.pointer(f"{strides}.{axis}0")]
         self.f.call_void("offsets", [out, start, count, padded, *places, axes])
 
-    def _runs(self, table: Value, count: Value, step: int, flags: Value) -> None:
-        groups = self.f.binary("udiv", count, i64(self.tile.lanes))
-        self.f.call_void("runs", [table, groups, i64(step), flags])
+    def _runs(self, table: Value, count: Value, width: int, step: int, flags: Value) -> None:
+        groups = self.f.binary("udiv", count, i64(width))
+        self.f.call_void("runs", [table, groups, i64(width), i64(step), flags])
 
     def _side_tables(self, axis: str, start: Value, count: Value, unit: int) -> None:
         """Offsets of a task's rows or columns, of the operand and of all that the epilogue reads and writes."""
@@ -121,7 +121,7 @@ class _Driver:
             table = self.region(f"{name}.{axis}")
             self._offsets(table, start, count, padded, axis, name)
             if axis == "n" and step:
-                self._runs(table, padded, step, self.region(f"{name}.runs"))
+                self._runs(table, padded, self.tile.lanes, step, self.region(f"{name}.runs"))
 
     def _panels(self, count: Value, unit: int) -> Value:
         return self.f.binary("udiv", self.f.add(count, unit - 1), i64(unit))
@@ -153,7 +153,7 @@ class _Driver:
             for side in ("lhs", "rhs"):
                 table = self.region(f"{side[0]}k")
                 self._offsets(table, k0, depth, depth, "k", side)
-                self._runs(table, depth, self.size, self.region(f"{side[0]}k.runs"))
+                self._runs(table, depth, group_of(self.size), self.size, self.region(f"{side[0]}k.runs"))
         self._pack("rhs", self.region("rhs"), self.region("rn"), self.columns, depth)
         resident = f.mul(f.mul(chunk, self.arg("lhs_resident")), self.arg("lhs_bytes"))
         packed = f.offset(self.region("lhs"), resident)

@@ -1,4 +1,8 @@
-"""The epilogue of a contraction: expressions on a finished tile, vectorised along n, stored where the operands lie."""
+"""The epilogue of a contraction: expressions on a finished tile, vectorised along n, stored where the operands lie.
+
+Columns that are neighbours in memory for every operand go by whole vectors; others, and the last few of a row, lane by
+lane through the offset tables. What does not depend on the row is computed once for all rows of the tile.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ from collections.abc import Sequence
 
 from isobit.codegen.contraction_pack import finish, read, word
 from isobit.codegen.contraction_plan import Tile
-from isobit.codegen.convert import from_memory, memory_element, to_memory
-from isobit.codegen.emit import Builder, Module, Value, i64, vector, zero
-from isobit.codegen.vector import literal, operation
-from isobit.ir.expr import Const, Expr, Op
-from isobit.ir.kernel import Contraction, Fetch, Position, Step, Store, Temp
+from isobit.codegen.emit import Builder, Module, Value, i64, zero
+from isobit.codegen.expr import Evaluator, Numbering, children
+from isobit.codegen.memory import Memory, Moving
+from isobit.ir.expr import Expr
+from isobit.ir.kernel import Contraction, Fetch, Position, Step, Temp
 
 TABLE_WORDS = 4
 """Words that describe one operand or linear to the epilogue: base, m table, n table, run flags of the n table."""
@@ -28,173 +32,134 @@ def define_epilogue(module: Module, c: Contraction, tile: Tile, element: str, si
     """
     numbers = [("i64", n) for n in ("m", "n", "rows", "columns")]
     f = Builder(module, "epilogue", "void", [("ptr", "tile"), *numbers, ("ptr", "tables")])
-    held, _, _, rows, columns, _ = f.params
-    epilogue = _Epilogue(f, c, tile)
+    epilogue = _Epilogue(f, c, tile, element, size)
+    columns = f.params[4]
     with f.loop(0, columns, tile.lanes) as column:
-        epilogue.at_column(column, f.minimum(f.sub(columns, column), tile.lanes))
-        with f.loop(0, rows) as row:
-            place = f.add(f.mul(row, tile.columns), column)
-            total = f.load(f.offset(held, f.mul(place, size)), element, tile.lanes)
-            epilogue.at_row(row, f.binary("fadd", total, zero(element, tile.lanes)))
+        epilogue.columns(column, f.minimum(f.sub(columns, column), tile.lanes))
     module.define("epilogue", finish(f, small=False))
 
 
 class _Epilogue:
-    """Emits fetches, expressions and stores of `lanes` columns of one row."""
+    """Emits the stores of `lanes` columns of all rows of a tile."""
 
-    def __init__(self, f: Builder, c: Contraction, tile: Tile) -> None:
-        self.f, self.c, self.lanes = f, c, tile.lanes
-        self.m, self.n, self.tables = f.params[1], f.params[2], f.params[5]
-        self.uniform = [self._is_uniform(operand.steps) for operand in c.operands]
-        self.temp = self.left = self.wide = self.column = zero("i64")
-        self.rows: list[Value] = []
-        self.done: dict[Expr, Value] = {}
+    def __init__(self, f: Builder, c: Contraction, tile: Tile, element: str, size: int) -> None:
+        self.f, self.c, self.tile, self.element, self.size = f, c, tile, element, size
+        self.numbering = Numbering()
+        self.dummy = f.alloca("i64", 8)
 
-    def _is_uniform(self, steps: Sequence[Step]) -> bool:
-        b, m, _, _ = self.c.n_axes
-        return all(step == "0" for step in steps[b + m :])
+    def columns(self, column: Value, left: Value) -> None:
+        """`left` columns from `column` on."""
+        f, at = self.f, f_add(self.f, "%n", column)
+        wide = f.compare("eq", left, self.tile.lanes)
+        group = f.binary("udiv", at, i64(self.tile.lanes))
+        for i, operand in enumerate(self.c.operands):
+            if not _Place.is_still(self.c, operand.steps, "n"):
+                flag = f.load(f.offset(_Place.table(f, i, 3), group), "i8")
+                wide = f.binary("and", wide, f.compare("ne", flag, 0))
+        f.either(wide, lambda: self._rows(column, at, None), lambda: self._rows(column, at, left))
 
-    def _entry(self, table: int, field: int) -> Value:
-        return self.f.load(self.f.offset(self.tables, 8 * (TABLE_WORDS * table + field)), "i64")
-
-    def _pointer(self, table: int, field: int) -> Value:
-        return self.f.emit(f"inttoptr i64 {self._entry(table, field).ref} to ptr", "ptr")
-
-    def at_column(self, column: Value, left: Value) -> None:
-        """Columns column … column + left; `wide` says that whole vectors can be moved."""
+    def _rows(self, column: Value, at: Value, left: Value | None) -> None:
         f = self.f
-        self.column, self.left = f.add(self.n, column), left
-        self.wide = f.compare("eq", left, self.lanes)
-        group = f.binary("udiv", self.column, i64(self.lanes))
-        for i, uniform in enumerate(self.uniform):
-            if not uniform:
-                flag = f.load(f.offset(self._pointer(i, 3), group), "i8")
-                self.wide = f.binary("and", self.wide, f.compare("ne", flag, 0))
+        memory = Memory(f, self.tile.lanes, self.dummy, left)
+        shared = Evaluator(f, _Place(f, self.c, memory, at), self.numbering, known=self._row_invariant)
+        shared.prepare(store.value for store in self.c.stores)
+        with f.loop(0, f.params[3]) as row:
+            held = f.offset(f.params[0], f.mul(f.add(f.mul(row, self.tile.columns), column), self.size))
+            total = f.load(held, self.element, self.tile.lanes)
+            place = _Place(f, self.c, memory, at, f_add(f, "%m", row))
+            place.total = f.binary("fadd", total, zero(self.element, self.tile.lanes))
+            here = Evaluator(f, place, self.numbering, shared)
+            for store in self.c.stores:
+                target = self.c.operands[store.target]
+                memory.store(here.vector(store.value), place.operand(store.target), target.dtype)
 
-    def at_row(self, row: Value, temp: Value) -> None:
-        """All stores of one row of these columns."""
-        f, self.temp, self.done = self.f, temp, {}
-        at = f.add(self.m, row)
-        n_tables = len(self.c.operands) + len(self.c.linears)
-        self.rows = [f.add(self._entry(i, 0), read(f, self._pointer(i, 1), at)) for i in range(n_tables)]
-        for store in self.c.stores:
-            self._store(store)
-
-    def _evaluate(self, e: Expr) -> Value:
-        """`e` on all lanes; a node that occurs more than once is computed once."""
-        if e not in self.done:
-            self.done[e] = self._compute(e)
-        return self.done[e]
-
-    def _compute(self, e: Expr) -> Value:
+    def _row_invariant(self, e: Expr) -> bool:
+        """Whether `e` is the same in all rows of a tile."""
         if isinstance(e, Temp):
-            return self.temp
-        if isinstance(e, Const):
-            return literal(e.value, e.dtype, self.lanes)
+            return False
         if isinstance(e, Position):
-            return self._position(e.linear)
+            return self._linear_still(e.linear)
         if isinstance(e, Fetch):
-            return self._fetch(e)
-        if isinstance(e, Op):
-            args = [self._evaluate(a) for a in e.args]
-            return operation(self.f, e.name, e.dtype, args, e.args[-1].dtype)
-        raise TypeError(f"{type(e).__name__} has no meaning in the epilogue of a contraction")
+            still = _Place.is_still(self.c, self.c.operands[e.operand].steps, "m")
+            if not still or not all(self._linear_still(self.c.guards[g]) for g in e.guards):
+                return False
+        return all(self._row_invariant(child) for child in children(e))
 
-    def _position(self, linear: int) -> Value:
-        table = len(self.c.operands) + linear
-        across = self.f.load(word(self.f, self._pointer(table, 2), self.column), "i64", self.lanes)
-        return self.f.add(across, self.f.splat(self.rows[table], self.lanes))
+    def _linear_still(self, linear: int) -> bool:
+        return _Place.is_still(self.c, self.c.linears[linear].steps, "m")
 
-    def _place(self, table: int, column: Value) -> Value:
-        """Address of an operand's element, or value of a linear, at this row and a column."""
-        return self.f.add(self.rows[table], read(self.f, self._pointer(table, 2), column))
 
-    def _address(self, operand: int, column: Value) -> Value:
-        return self.f.emit(f"inttoptr i64 {self._place(operand, column).ref} to ptr", "ptr")
+def f_add(f: Builder, name: str, offset: Value) -> Value:
+    """A parameter plus an offset."""
+    return f.add(Value(name, "i64"), offset)
 
-    def _fetch(self, e: Fetch) -> Value:
-        dtype = self.c.operands[e.operand].dtype
-        kind = memory_element(dtype)
-        if e.guards or e.dynamic:
-            return self._guarded(e, kind)
-        if self.uniform[e.operand]:
-            value = from_memory(self.f, self.f.load(self._address(e.operand, self.column), kind), dtype)
-            return self.f.splat(value, self.lanes)
-        return from_memory(self.f, self._across(e.operand, kind), dtype)
 
-    def _across(self, operand: int, kind: str) -> Value:
-        """The elements at this row's columns: one load, or where they do not lie side by side one for each."""
+class _Place:
+    """The frame of the epilogue's expressions: a column group, in a row or (row None) for what all rows share."""
+
+    def __init__(self, f: Builder, c: Contraction, memory: Memory, column: Value, row: Value | None = None) -> None:
+        self.f, self.c, self.memory, self.column, self.at_row = f, c, memory, column, row
+        self.total: Value | None = None
+
+    @staticmethod
+    def is_still(c: Contraction, steps: Sequence[Step], axis: str) -> bool:
+        """Whether no axis of class m or n moves along these steps."""
+        b, m, _, _ = c.n_axes
+        part = steps[b : b + m] if axis == "m" else steps[b + m :]
+        return all(step == "0" for step in part)
+
+    @staticmethod
+    def table(f: Builder, index: int, field: int) -> Value:
+        """A pointer of the description of operand or linear `index`."""
+        return f.load(word(f, Value("%tables", "ptr"), TABLE_WORDS * index + field), "ptr")
+
+    def operand(self, index: int) -> Moving:
+        """Address of the element at this place."""
+        f, steps = self.f, self.c.operands[index].steps
+        start = f.emit(f"inttoptr i64 {self._start(index, steps).ref} to ptr", "ptr")
+        if self.is_still(self.c, steps, "n"):
+            return Moving(start, "0")
+        if self.memory.rest is None:
+            return Moving(f.offset(start, read(f, self.table(f, index, 2), self.column)), "1")
+        return Moving(start, "s", self._across(index))
+
+    def linear(self, index: int) -> Moving:
+        """Value of a linear at this place."""
+        steps, table = self.c.linears[index].steps, len(self.c.operands) + index
+        start = self._start(table, steps)
+        return Moving(start, "0") if self.is_still(self.c, steps, "n") else Moving(start, "s", self._across(table))
+
+    def _start(self, table: int, steps: Sequence[Step]) -> Value:
+        """Base plus the row's offset, i64."""
         f = self.f
+        base = f.load(word(f, Value("%tables", "ptr"), TABLE_WORDS * table), "i64")
+        if self.at_row is None or self.is_still(self.c, steps, "m"):
+            return base
+        return f.add(base, read(f, self.table(f, table, 1), self.at_row))
 
-        def together() -> Value:
-            return f.load(self._address(operand, self.column), kind, self.lanes)
+    def _across(self, table: int) -> Value:
+        """Offsets of the lanes' columns."""
+        return self.f.load(word(self.f, self.table(self.f, table, 2), self.column), "i64", self.memory.lanes)
 
-        def singly() -> Value:
-            cell = self._cell(kind)
-            with f.loop(0, self.left) as j:
-                f.store(f.load(self._address(operand, f.add(self.column, j)), kind), _lane(f, cell, j, kind))
-            return f.load(cell, kind, self.lanes)
+    def guard(self, index: int) -> tuple[Moving, Value]:
+        """The guarded linear and its bound."""
+        return self.linear(self.c.guards[index]), self._number(index)
 
-        return f.choose(self.wide, together, singly)
+    def dynamic(self, index: int) -> tuple[Value, Value]:
+        """Byte stride and extent of a data-dependent index."""
+        first = len(self.c.guards) + 2 * index
+        return self._number(first), self._number(first + 1)
 
-    def _cell(self, kind: str) -> Value:
-        """Stack memory for a vector, every lane defined."""
-        cell = self.f.alloca(vector(kind, self.lanes))
-        self.f.store(zero(kind, self.lanes), cell)
-        return cell
-
-    def _guarded(self, e: Fetch, kind: str) -> Value:
-        """Lane by lane: the element where all guards and data-dependent positions are in range, else the fill."""
-        f, dtype = self.f, self.c.operands[e.operand].dtype
-        fill = literal(e.fill.value if e.fill else 0, e.dtype)
-        cell, positions = self._cell(kind), [(self._spilled(p), d) for p, d in e.dynamic]
-        with f.loop(0, self.left) as j:
-            column, to = f.add(self.column, j), _lane(f, cell, j, kind)
-            inside, address = self._inside(e, positions, column, j)
-            f.store(to_memory(f, fill, dtype), to)
-            with f.when(inside):
-                f.store(f.load(f.emit(f"inttoptr i64 {address.ref} to ptr", "ptr"), kind), to)
-        return from_memory(f, f.load(cell, kind, self.lanes), dtype)
-
-    def _spilled(self, position: Expr) -> Value:
-        cell = self._cell("i64")
-        self.f.store(self._evaluate(position), cell)
-        return cell
-
-    def _inside(
-        self, e: Fetch, positions: Sequence[tuple[Value, int]], column: Value, j: Value
-    ) -> tuple[Value, Value]:
-        """(whether the element exists, its address as i64)."""
-        f, inside, address = self.f, Value("true", "i1"), self._place(e.operand, column)
-        for guard in e.guards:
-            here = self._place(len(self.c.operands) + self.c.guards[guard], column)
-            inside = f.binary("and", inside, f.compare("ult", here, self._bound(guard)))
-        for cell, dynamic in positions:
-            at = f.load(_lane(f, cell, j, "i64"), "i64")
-            stride, extent = (self._bound(len(self.c.guards) + 2 * dynamic + part) for part in (0, 1))
-            inside = f.binary("and", inside, f.compare("ult", at, extent))
-            address = f.add(address, f.mul(at, stride))
-        return inside, address
-
-    def _bound(self, index: int) -> Value:
+    def _number(self, index: int) -> Value:
         first = TABLE_WORDS * (len(self.c.operands) + len(self.c.linears))
-        return read(self.f, self.tables, first + index)
+        return read(self.f, Value("%tables", "ptr"), first + index)
 
-    def _store(self, store: Store) -> None:
-        f, dtype = self.f, self.c.operands[store.target].dtype
-        if store.row:
-            raise TypeError("a row buffer has no meaning in the epilogue of a contraction")
-        value = to_memory(f, self._evaluate(store.value), dtype)
+    def temp(self, index: int) -> Value:
+        """The contraction's result."""
+        if index != 0 or self.total is None:
+            raise TypeError(f"an epilogue has one temporary, Temp(0), in a row; not Temp({index})")
+        return self.total
 
-        def singly() -> None:
-            cell = f.alloca(vector(value.element, self.lanes))
-            f.store(value, cell)
-            with f.loop(0, self.left) as j:
-                one = f.load(_lane(f, cell, j, value.element), value.element)
-                f.store(one, self._address(store.target, f.add(self.column, j)))
-
-        f.either(self.wide, lambda: f.store(value, self._address(store.target, self.column)), singly)
-
-
-def _lane(f: Builder, cell: Value, lane: Value, kind: str) -> Value:
-    return f.emit(f"getelementptr {kind}, ptr {cell.ref}, i64 {lane.ref}", "ptr")
+    def row(self, index: int) -> Moving:
+        """Row buffers belong to nests."""
+        raise TypeError("a contraction has no row buffers")

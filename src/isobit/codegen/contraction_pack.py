@@ -8,7 +8,7 @@ lanes compute is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from isobit.codegen.contraction_plan import MAX_AXES
 from isobit.codegen.emit import FUNCTION_ATTRIBUTES, Builder, Module, Value, i64, zero
@@ -104,23 +104,27 @@ class _OffsetTable:
             axis.set(f.select(wraps, f.sub(a, 1), i64(-1)))
 
 
-def define_runs(module: Module, lanes: int) -> None:
-    """`runs(table, groups, step, flags)`: flags[g] = 1 where a group of `lanes` offsets ascends by `step` throughout."""
-    f = Builder(module, "runs", "void", [("ptr", "table"), ("i64", "groups"), ("i64", "step"), ("ptr", "flags")])
-    table, groups, step, flags = f.params
+def define_runs(module: Module) -> None:
+    """`runs(table, groups, width, step, flags)`: flags[g] = 1 where a group of `width` offsets ascends by `step`."""
+    numbers = [("i64", n) for n in ("groups", "width", "step")]
+    f = Builder(module, "runs", "void", [("ptr", "table"), *numbers, ("ptr", "flags")])
+    table, groups, width, step, flags = f.params
     with f.loop(0, groups) as g:
-        flag = _ascending(f, word(f, table, f.mul(g, lanes)), lanes, step)
-        f.store(f.convert("zext", flag, "i8"), f.offset(flags, g))
+        first = word(f, table, f.mul(g, width))
+        flag = f.variable(Value("true", "i1"))
+        with f.loop(1, width) as j:
+            follows = f.compare("eq", f.sub(read(f, first, j), read(f, first, f.sub(j, 1))), step)
+            flag.set(f.binary("and", flag.get(), follows))
+        f.store(f.convert("zext", flag.get(), "i8"), f.offset(flags, g))
     module.define("runs", finish(f))
 
 
-def _ascending(f: Builder, table: Value, count: int, step: Value | int) -> Value:
+def _ascending(f: Builder, table: Value, count: int, step: int) -> Value:
     """i1: do `count` entries of a table ascend by `step`?"""
     if count == 1:
         return Value("true", "i1")
     first, second = (f.load(word(f, table, j), "i64", count - 1) for j in (0, 1))
-    wanted = f.splat(step if isinstance(step, Value) else i64(step), count - 1)
-    return f.all_lanes(f.compare("eq", f.sub(second, first), wanted))
+    return f.all_lanes(f.compare("eq", f.sub(second, first), step))
 
 
 def define_pack(module: Module, name: str, width: int, lanes: int, element: str, size: int) -> None:
@@ -173,25 +177,27 @@ class _Part:
                 f.store(value, f.offset(row, at * self.size), self.size)
 
     def _transposed(self) -> None:
-        """Groups of `lanes` k: through registers where they are neighbours; the rest, and the last few k, singly."""
-        f = self.f
-        whole = f.binary("and", self.count, i64(-self.lanes))
+        """Groups of k: through registers where they are neighbours; the rest, and the last few k, singly."""
+        f, group = self.f, group_of(self.size)
+        whole = f.binary("and", self.count, i64(-group))
         if self.part == 1:
             self._singly(i64(0), self.count)
             return
-        with f.loop(0, whole, self.lanes) as k:
-            flag = f.load(f.offset(self.k_runs, f.binary("udiv", k, i64(self.lanes))), "i8")
-            stop = f.add(k, self.lanes)
+        with f.loop(0, whole, group) as k:
+            flag = f.load(f.offset(self.k_runs, f.binary("udiv", k, i64(group))), "i8")
+            stop = f.add(k, group)
             f.either(f.compare("ne", flag, 0), lambda: self._block(k), lambda: self._singly(k, stop))
         self._singly(whole, self.count)
 
     def _block(self, k: Value) -> None:
-        f = self.f
+        """128 bits of each column; columns j, j + group, … share a register, so that no lane crosses its 128 bits."""
+        f, group = self.f, group_of(self.size)
         offset = read(f, self.ks, k)
-        rows = [f.load(f.offset(s, offset), self.element, self.lanes) for s in self.sources]
-        rows += [zero(self.element, self.lanes)] * (self.lanes - self.part)
+        pieces = [f.load(f.offset(s, offset), self.element, group) for s in self.sources]
+        pieces += [zero(self.element, group)] * (self.lanes - self.part)
+        rows = [f.concat(pieces[j::group]) for j in range(group)]
         out = f.offset(self.out, f.mul(k, self.row_bytes))
-        for j, value in enumerate(transpose(f, rows, self.size)):
+        for j, value in enumerate(transpose(f, rows)):
             for at, length in powers(self.part):
                 where = f.offset(out, j * self.row_bytes + at * self.size)
                 f.store(f.part(value, at, length), where, self.size)
@@ -205,48 +211,23 @@ class _Part:
                 f.store(f.load(f.offset(source, offset), self.element), f.offset(row, j * self.size))
 
 
-Pick = Callable[[Value, Value, Callable[[int], int]], Value]
+def group_of(size: int) -> int:
+    """How many k a block transposes at a time: the elements of 128 bits."""
+    return 16 // size
 
 
-def transpose(f: Builder, rows: Sequence[Value], size: int) -> list[Value]:
-    """The square matrix of n vectors of n lanes, transposed: within 128-bit parts by unpacking, then by parts."""
-    n = len(rows)
-    block = min(n, 16 // size)
-
-    def pick(a: Value, b: Value, lane: Callable[[int], int]) -> Value:
-        return f.shuffle(a, b, [lane(j) for j in range(n)])
-
-    out = list(rows)
-    for start in range(0, n, block):
-        out[start : start + block] = _transpose_parts(out[start : start + block], block, n, pick)
-    distance = block
-    while distance < n:
-        for i in range(n):
-            if not i & distance:
-                a, b, d = out[i], out[i + distance], distance
-                out[i] = pick(a, b, lambda j, d=d: j if not j & d else n + j - d)  # type: ignore[misc]
-                out[i + distance] = pick(a, b, lambda j, d=d: j + d if not j & d else n + j)  # type: ignore[misc]
-        distance *= 2
-    return out
-
-
-def _transpose_parts(rows: list[Value], block: int, n: int, pick: Pick) -> list[Value]:
-    """Transpose the blocks of `block` lanes that `block` vectors have in common."""
+def transpose(f: Builder, rows: Sequence[Value]) -> list[Value]:
+    """n vectors, n being 2 or 4, as matrices n × n side by side, each transposed: one shuffle within 128 bits a step."""
+    n, lanes = len(rows), rows[0].lanes
 
     def unpack(a: Value, b: Value, unit: int, start: int) -> Value:
-        """Units of `unit` lanes of a and b by turns, from lane `start` of each part."""
+        """Units of `unit` lanes of a and b by turns, from lane `start` of each part of n lanes."""
+        places = [(lane - lane % n, lane % n // unit, lane % unit) for lane in range(lanes)]
+        picks = [part + turn // 2 * unit + inside + start + lanes * (turn % 2) for part, turn, inside in places]
+        return f.shuffle(a, b, picks)
 
-        def lane(j: int) -> int:
-            part, inside = j - j % block, j % block
-            turn, within = inside // unit, inside % unit
-            return part + turn // 2 * unit + within + start + n * (turn % 2)
-
-        return pick(a, b, lane)
-
-    if block == 1:
-        return rows
-    if block == 2:
-        return [unpack(*rows, 1, start) for start in (0, 1)]
+    if n == 2:
+        return [unpack(rows[0], rows[1], 1, start) for start in (0, 1)]
     a, b, c, d = rows
     ab, cd = ([unpack(x, y, 1, start) for start in (0, 2)] for x, y in ((a, b), (c, d)))
     return [unpack(x, y, 2, start) for x, y in zip(ab, cd) for start in (0, 2)]
