@@ -6,10 +6,12 @@ from functools import cache
 
 from isobit.torch import (
     table_activations,
+    table_attention,
     table_linear,
     table_moves,
     table_norms,
     table_optim,
+    table_order,
     table_pointwise,
     table_pooling,
     table_random,
@@ -32,5 +34,7 @@ def table() -> Table:
             table_norms.FAMILY,
             table_random.FAMILY,
             table_optim.FAMILY,
+            table_order.FAMILY,
+            table_attention.FAMILY,
         ]
     )

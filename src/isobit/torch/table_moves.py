@@ -33,7 +33,7 @@ FAMILY.passes("""
 
 # Moves.
 FAMILY.passes("""
-    narrow_copy narrow_copy.out _stack _stack.out cat.names index.Tensor index.Tensor_out _unsafe_index.Tensor
+    narrow_copy narrow_copy.out _stack _stack.out index.Tensor index.Tensor_out _unsafe_index.Tensor
     index_select index_select.out gather gather.out take take.out masked_select masked_select.out
     scatter.src scatter.src_out scatter_.src scatter.value scatter.value_out scatter_.value
     masked_scatter_ masked_scatter embedding channel_shuffle native_channel_shuffle pixel_shuffle pixel_unshuffle
@@ -184,7 +184,7 @@ def select_scatter(c: Call, x: Value, source: Value, dim: int, index: int) -> Va
     return views.cat([views.slice_(x, dim, 0, index), row, views.slice_(x, dim, index + 1)], dim)
 
 
-@FAMILY.moves("zeros", "zeros_like", "new_zeros", "_efficientzerotensor_like")
+@FAMILY.moves("zeros", "zeros_like", "new_zeros")
 def zeros(c: Call, *attributes: Any) -> Value:
     return pointwise.full(c.graph, c.shape, 0, c.dtype)
 
