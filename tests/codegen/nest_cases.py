@@ -218,6 +218,8 @@ class _Grid:
 
     def _read(self, base: Array, offset: Array, dtype: DType) -> Array:
         size = dtype.itemsize
+        if 0 in self.shape:
+            return np.zeros(offset.shape, dtype.numpy)
         span = (offset.max() // size + 1) if offset.size else 0
         assert offset.size == 0 or (offset % size == 0).all() and offset.min() >= 0 and span * size <= base.nbytes
         raw = np.frombuffer((ctypes.c_char * base.nbytes).from_address(_address(base)), dtype.numpy)
@@ -225,6 +227,8 @@ class _Grid:
 
     def _fold(self, f: Fold) -> Array:
         n = self.case.n_outer
+        if 0 in self.shape[:n]:
+            return np.zeros((*self.shape[:n], *(1 for _ in self.shape[n:])))
         x = np.broadcast_to(self.value(f.value), self.shape)
         x = numeric.widen(x.reshape(*self.shape[:n], int(np.prod(self.shape[n:], dtype=np.int64))), f.value.dtype)
         if f.aux is not None:

@@ -14,7 +14,7 @@ from isobit.arithmetic import functions
 from isobit.arithmetic.dtypes import DType
 from isobit.arithmetic.ops import Ops
 from isobit.codegen.convert import integer_to_double
-from isobit.codegen.emit import Builder, Value, const, poison
+from isobit.codegen.emit import Builder, Value, const
 from isobit.codegen.multiply_add import fma
 
 _HALF = 0x4338000000000000  # 1.5·2^52: added to |x| < 2^51 it leaves the integer x in the low bits
@@ -185,15 +185,10 @@ class VectorOps(Ops[Value, Value, Value]):
         return b.binary("sub", b.bitcast(shifted, "i64"), self.i(_HALF))
 
     def table(self, values: tuple[int, ...], index: Value) -> Value:
-        """One load per lane; LLVM uses a gather where the CPU's is quick."""
+        """One load per lane."""
         b = self.b
         text = "[" + ", ".join(f"i64 {_signed(v)}" for v in values) + "]"
         name = "table_" + hashlib.sha256(text.encode()).hexdigest()[:12]
         base = b.module.constant(name, f"[{len(values)} x i64]", text)
         where = b.offset(base, b.binary("shl", index, self.i(3)))
-        if self.lanes == 1:
-            return b.load(where, "i64")
-        symbol = f"llvm.masked.gather.v{self.lanes}i64.v{self.lanes}p0"
-        b.module.declare(symbol, index.type, [where.type, "i32", f"<{self.lanes} x i1>"])
-        mask = const(True, "i1", self.lanes)
-        return b.call(symbol, "i64", self.lanes, [where, Value("8", "i32"), mask, poison("i64", self.lanes)])
+        return b.gather([b.load(b.extract(where, lane), "i64") for lane in range(self.lanes)])

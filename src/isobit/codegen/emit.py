@@ -96,6 +96,12 @@ class Module:
         self._declarations: dict[str, str] = {}
         self._constants: dict[str, str] = {}
         self._functions: dict[str, str] = {}
+        self._loops = 0
+
+    def tame_loop(self) -> str:
+        """Metadata of a loop that LLVM leaves as it is."""
+        self._loops += 1
+        return f"!{self._loops + 1}"
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
         """An external function or intrinsic."""
@@ -121,12 +127,22 @@ class Module:
             self._functions[name] = build()
 
     def text(self) -> str:
-        parts = [*self._constants.values(), *self._declarations.values(), *self._functions.values()]
+        parts = [*self._constants.values(), *self._declarations.values(), *self._functions.values(), *self._metadata()]
         return "\n".join(parts) + "\n"
+
+    def _metadata(self) -> list[str]:
+        if not self._loops:
+            return []
+        kinds = ['!0 = !{!"llvm.loop.unroll.disable"}', '!1 = !{!"llvm.loop.vectorize.enable", i1 false}']
+        return kinds + [f"!{n} = distinct !{{!{n}, !0, !1}}" for n in range(2, self._loops + 2)]
 
 
 class Builder:
-    """Emits one function, block after block. Methods append an instruction and return its value."""
+    """Emits one function, block after block. Methods append an instruction and return its value.
+
+    Loops of a `tame` function run as they are written: LLVM neither unrolls nor vectorises them, which costs it much
+    time and gains nothing where the text is vectors already.
+    """
 
     def __init__(
         self,
@@ -135,10 +151,12 @@ class Builder:
         result: str,
         params: Sequence[tuple[str, str]],
         attributes: str = "internal",
+        tame: bool = False,
     ) -> None:
         self.module = module
         self.target = module.target
         self.name = name
+        self._tame = tame
         self.params = [Value(f"%{p}", t) for t, p in params]
         signature = ", ".join(f"{t} %{p}" for t, p in params)
         linkage = f"{attributes} " if attributes else ""
@@ -357,7 +375,7 @@ class Builder:
         yield index
         following = self.emit(f"add nsw i64 {index.ref}, {step.ref if isinstance(step, Value) else step}", "i64")
         self._lines[place] = f"  {index.ref} = phi i64 [ {lo.ref}, %{before} ], [ {following.ref}, %{self.label} ]"
-        self.branch(head)
+        self._again(head)
         self.block(after)
 
     @contextmanager
@@ -369,8 +387,12 @@ class Builder:
         self.branch_if(condition(), body, after)
         self.block(body)
         yield
-        self.branch(head)
+        self._again(head)
         self.block(after)
+
+    def _again(self, head: str) -> None:
+        """The jump back of a loop."""
+        self.raw(f"  br label %{head}" + (f", !llvm.loop {self.module.tame_loop()}" if self._tame else ""))
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:

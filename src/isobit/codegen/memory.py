@@ -210,7 +210,7 @@ def _suffix(element: str, lanes: int) -> str:
 
 
 def _define_load_first(caller: Builder, name: str, element: str, lanes: int) -> str:
-    b = Builder(caller.module, name, vector(element, lanes), [("ptr", "from"), ("i64", "count")])
+    b = Builder(caller.module, name, vector(element, lanes), [("ptr", "from"), ("i64", "count")], tame=True)
     size = bits_of(element) // 8
     cell = b.alloca(vector(element, lanes))
     b.store(zero(element, lanes), cell)
@@ -223,7 +223,7 @@ def _define_load_first(caller: Builder, name: str, element: str, lanes: int) -> 
 
 def _define_store_first(caller: Builder, name: str, element: str, lanes: int) -> str:
     params = [(vector(element, lanes), "x"), ("ptr", "to"), ("i64", "stride"), ("i64", "count")]
-    b = Builder(caller.module, name, "void", params)
+    b = Builder(caller.module, name, "void", params, tame=True)
     size = bits_of(element) // 8
     cell = b.alloca(vector(element, lanes))
     b.store(Value("%x", element, lanes), cell)

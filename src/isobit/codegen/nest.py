@@ -25,7 +25,7 @@ def nest_kernel(nest: Nest, target: Target) -> KernelSource:
     plan = plan_nest(nest, target)
     module = Module(target)
     params = [("ptr", "slots"), ("ptr", "args"), ("i64", "tid"), ("i64", "nthreads")]
-    b = Builder(module, plan.symbol, "void", params, "")
+    b = Builder(module, plan.symbol, "void", params, "", tame=True)
     launch = Launch(b, plan)
     frame = NestFrame(launch, Memory(b, 1, launch.dummy), None, {}, {})
     whole = Evaluator(b, frame, plan.number, None, lambda e: plan.level(e) == 0)

@@ -1,4 +1,7 @@
-"""Folds across lanes ("outer" mode): every lane is a run of its own, fed one position at a time."""
+"""Folds across lanes ("outer" mode): every lane is a run of its own, fed one position at a time.
+
+Several vectors of runs go side by side; `copy` says which of them a value belongs to.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +9,51 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from isobit.codegen.convert import REGISTER, round_narrow
-from isobit.codegen.emit import Builder, Value, bits_of, const, i64
-from isobit.codegen.nest_fold import Extreme, computed, shift_term
+from isobit.codegen.emit import Builder, Value, bits_of, const, i64, zero
+from isobit.codegen.nest_accumulate import Extreme, accumulator, computed, shift_term
 from isobit.codegen.nest_plan import FOLD_LANES, is_blocked
 from isobit.codegen.nest_tree import Monoid, TreeCounter
 from isobit.ir.kernel import Fold
 
 
 class ColumnFold(Protocol):
-    """One fold of a vector of runs."""
+    """One fold of `copies` vectors of runs."""
 
     fold: Fold
 
     def begin(self, low: Value) -> None: ...
-    def add(self, x: Value, position: Value) -> None: ...
-    def result(self) -> Value: ...
+    def add(self, x: Value, copy: int, position: Value) -> None: ...
+    def result(self, copy: int) -> Value: ...
 
 
-def column_fold(b: Builder, fold: Fold, lanes: int) -> ColumnFold:
+def column_fold(b: Builder, fold: Fold, lanes: int, copies: int) -> ColumnFold:
     if is_blocked(fold.kind, fold.value.dtype):
-        return ColumnBlock(b, fold, lanes)
+        return ColumnBlock(b, fold, lanes, copies)
     if fold.kind in ("argmax", "argmin"):
-        return ColumnArg(b, fold, lanes)
+        return ColumnArg(b, fold, lanes, copies)
     if fold.kind in ("tree_sum", "tree_prod"):
-        return ColumnNeighbours(b, fold, lanes)
-    return ColumnAny(b, fold, lanes)
+        return ColumnNeighbours(b, fold, lanes, copies)
+    if fold.kind in ("any", "all"):
+        return ColumnTruth(b, fold, lanes, copies)
+    return ColumnAny(b, fold, lanes, copies)
 
 
 class ColumnBlock:
-    """sum, prod or m2 of floats. The 32 lanes of ARITHMETIC.md §3 are an array of vectors, indexed by position mod 32.
+    """sum, prod or m2 of floats. The 32 lanes of ARITHMETIC.md §3 are an array of vectors, indexed by position mod 32,
+    each as wide as all copies together.
 
     A block of fewer than 32 elements has only so many lanes: an absent one is +0 (or 1), and a lane's sum is never −0,
     so that adding it would change nothing.
     """
 
-    def __init__(self, b: Builder, fold: Fold, lanes: int) -> None:
-        self.b, self.fold, self.lanes = b, fold, lanes
+    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int) -> None:
+        self.b, self.fold, self.lanes, self.width = b, fold, lanes, lanes * copies
         dtype = computed(fold.value.dtype)
         self.monoid = Monoid(fold.kind, dtype, REGISTER[dtype])
-        self._bytes = bits_of(self.monoid.element) // 8 * lanes
-        self._nothing = self.monoid.nothing(lanes)
+        self._size = bits_of(self.monoid.element) // 8
+        self._nothing = self.monoid.nothing(self.width)
         self._array = b.alloca(f"[{FOLD_LANES} x {self._nothing.type}]")
-        self._tree = TreeCounter(b, self.monoid, lanes)
+        self._tree = TreeCounter(b, self.monoid, self.width)
         self._total = b.variable(self._nothing)
         self._mean = b.variable(self._nothing) if fold.kind == "m2" else None
 
@@ -55,24 +61,26 @@ class ColumnBlock:
         self._tree.clear()
         self._total.set(self._nothing)
 
-    def add(self, x: Value, position: Value) -> None:
+    def add(self, x: Value, copy: int, position: Value) -> None:
         b = self.b
         if self._mean is not None:
-            apart = b.binary("fsub", x, self._mean.get())
+            apart = b.binary("fsub", x, self._slice(self._mean.get(), copy))
             x = b.binary("fmul", apart, apart)
-        self.add_plain(x, position)
+        self.add_plain(x, copy, position)
 
-    def add_plain(self, x: Value, position: Value) -> None:
+    def add_plain(self, x: Value, copy: int, position: Value) -> None:
         """Add to the lane of `position` without m2's square."""
-        lane = self.b.binary("and", position, i64(FOLD_LANES - 1))
-        self._set(lane, self.monoid.apply(self.b, self._get(lane), x))
+        b = self.b
+        lane = b.binary("and", position, i64(FOLD_LANES - 1))
+        at = b.offset(self._at(lane), copy * self.lanes * self._size)
+        b.store(self.monoid.apply(b, b.load(at, self.monoid.element, self.lanes), x), at)
 
     @staticmethod
     def clear_lanes(b: Builder, folds: Sequence[ColumnBlock], count: Value) -> None:
         """Before a block of `count` elements."""
         with b.loop(0, b.minimum(count, i64(FOLD_LANES))) as lane:
             for f in folds:
-                f._set(lane, f._nothing)
+                b.store(f._nothing, f._at(lane))
 
     @staticmethod
     def fold_lanes(b: Builder, folds: Sequence[ColumnBlock], count: Value) -> None:
@@ -82,19 +90,20 @@ class ColumnBlock:
             with b.loop(0, pairs) as lane:
                 for f in folds:
                     other = f._get(b.add(lane, apart))
-                    f._set(lane, f.monoid.apply(b, f._get(lane), other))
+                    b.store(f.monoid.apply(b, f._get(lane), other), f._at(lane))
 
     def end_first_pass(self, count: Value) -> None:
         assert self._mean is not None
         b = self.b
-        n = b.splat(b.convert("sitofp", count, self.monoid.element), self.lanes)
+        n = b.splat(b.convert("sitofp", count, self.monoid.element), self.width)
         self._mean.set(b.binary("fdiv", self._get(i64(0)), n))
 
-    def end_block(self, count: Value, only: Value, aux: Value | None) -> None:
+    def end_block(self, count: Value, only: Value, aux: Sequence[Value]) -> None:
+        """`count` elements made the block; `only`: it is the run's only one; `aux`: that of m2, per copy."""
         b = self.b
         x = self._get(i64(0))
-        if self._mean is not None and aux is not None:
-            x = shift_term(b, x, count, self._mean.get(), aux)
+        if self._mean is not None:
+            x = shift_term(b, x, count, self._mean.get(), b.concat(aux))
         self._total.set(x)
         with b.when(b.binary("xor", only, const(True, "i1"))):
             self._tree.push(x)
@@ -103,90 +112,99 @@ class ColumnBlock:
         """The run had several blocks, or none."""
         self._total.set(self._tree.total())
 
-    def result(self) -> Value:
-        return round_narrow(self.b, self._total.get(), self.fold.value.dtype)
+    def result(self, copy: int) -> Value:
+        return round_narrow(self.b, self._slice(self._total.get(), copy), self.fold.value.dtype)
+
+    def _slice(self, x: Value, copy: int) -> Value:
+        return self.b.part(x, copy * self.lanes, self.lanes)
 
     def _get(self, lane: Value) -> Value:
-        return self.b.load(self._at(lane), self.monoid.element, self.lanes)
-
-    def _set(self, lane: Value, x: Value) -> None:
-        self.b.store(x, self._at(lane))
+        return self.b.load(self._at(lane), self.monoid.element, self.width)
 
     def _at(self, lane: Value) -> Value:
-        return self.b.offset(self._array, self.b.mul(lane, self._bytes))
+        return self.b.offset(self._array, self.b.mul(lane, self._size * self.width))
 
 
 class ColumnAny:
-    """Folds that any order gives alike: max, min, any, all, integer sums and products."""
+    """Folds that any order gives alike: max, min, sums and products of integers."""
 
-    def __init__(self, b: Builder, fold: Fold, lanes: int) -> None:
-        self.b, self.fold, self.lanes = b, fold, lanes
-        dtype = computed(fold.value.dtype)
-        self._truth = fold.kind in ("any", "all")
-        self.monoid = Monoid(fold.kind, dtype, "i1" if self._truth else REGISTER[dtype])
-        self._total = b.variable(self._hold(self.monoid.nothing(lanes)))
+    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int) -> None:
+        self.b, self.fold = b, fold
+        self._totals = [accumulator(b, fold.kind, computed(fold.value.dtype), lanes) for _ in range(copies)]
 
     def begin(self, low: Value) -> None:
-        self._total.set(self._hold(self.monoid.nothing(self.lanes)))
+        for t in self._totals:
+            t.clear()
 
-    def add(self, x: Value, position: Value) -> None:
-        total = self._total.get()
-        if self._truth:
-            self._total.set(self.b.binary("and" if self.fold.kind == "all" else "or", total, self._hold(x)))
-        else:
-            self._total.set(self.monoid.apply(self.b, total, x))
+    def add(self, x: Value, copy: int, position: Value) -> None:
+        self._totals[copy].add(x)
 
-    def result(self) -> Value:
-        total = self._total.get()
-        if self._truth:
-            return self.b.compare("ne", total, const(0, "i32", self.lanes))
-        return round_narrow(self.b, total, self.fold.value.dtype)
+    def result(self, copy: int) -> Value:
+        return round_narrow(self.b, self._totals[copy].value(), self.fold.value.dtype)
 
-    def _hold(self, x: Value) -> Value:
-        """Truth values are kept as i32, which CPUs have vectors of."""
-        if not self._truth:
-            return x
-        return self.b.convert("sext", x, "i32")
+
+class ColumnTruth:
+    """any, all; truth values are kept as i32, which CPUs have vectors of."""
+
+    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int) -> None:
+        self.b, self.fold = b, fold
+        self._opcode = "and" if fold.kind == "all" else "or"
+        self._start = const(-1 if fold.kind == "all" else 0, "i32", lanes)
+        self._totals = [b.variable(self._start) for _ in range(copies)]
+
+    def begin(self, low: Value) -> None:
+        for t in self._totals:
+            t.set(self._start)
+
+    def add(self, x: Value, copy: int, position: Value) -> None:
+        total = self._totals[copy]
+        total.set(self.b.binary(self._opcode, total.get(), self.b.convert("sext", x, "i32")))
+
+    def result(self, copy: int) -> Value:
+        total = self._totals[copy].get()
+        return self.b.compare("ne", total, zero("i32", total.lanes))
 
 
 class ColumnArg:
     """argmax, argmin."""
 
-    def __init__(self, b: Builder, fold: Fold, lanes: int) -> None:
+    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int) -> None:
         self.b, self.fold, self.lanes = b, fold, lanes
         self.extreme = Extreme(b, fold.kind, fold.value.dtype)
         self._start = const(self.extreme.start, self.extreme.element, lanes)
-        self._best = b.variable(self._start)
-        self._where = b.variable(const(0, "i64", lanes))
+        self._best = [b.variable(self._start) for _ in range(copies)]
+        self._where = [b.variable(zero("i64", lanes)) for _ in range(copies)]
 
     def begin(self, low: Value) -> None:
-        self._best.set(self._start)
-        self._where.set(self.b.splat(low, self.lanes))
+        for best, where in zip(self._best, self._where, strict=True):
+            best.set(self._start)
+            where.set(self.b.splat(low, self.lanes))
 
-    def add(self, x: Value, position: Value) -> None:
-        b = self.b
+    def add(self, x: Value, copy: int, position: Value) -> None:
+        b, best, where = self.b, self._best[copy], self._where[copy]
         x = self.extreme.ready(x)
-        better = self.extreme.better(x, self._best.get())
-        self._best.set(b.select(better, x, self._best.get()))
-        self._where.set(b.select(better, b.splat(position, self.lanes), self._where.get()))
+        better = self.extreme.better(x, best.get())
+        best.set(b.select(better, x, best.get()))
+        where.set(b.select(better, b.splat(position, self.lanes), where.get()))
 
-    def result(self) -> Value:
-        return self._where.get()
+    def result(self, copy: int) -> Value:
+        return self._where[copy].get()
 
 
 class ColumnNeighbours:
     """tree_sum, tree_prod."""
 
-    def __init__(self, b: Builder, fold: Fold, lanes: int) -> None:
+    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int) -> None:
         self.b, self.fold = b, fold
         dtype = computed(fold.value.dtype)
-        self._tree = TreeCounter(b, Monoid(fold.kind, dtype, REGISTER[dtype]), lanes)
+        self._trees = [TreeCounter(b, Monoid(fold.kind, dtype, REGISTER[dtype]), lanes) for _ in range(copies)]
 
     def begin(self, low: Value) -> None:
-        self._tree.clear()
+        for t in self._trees:
+            t.clear()
 
-    def add(self, x: Value, position: Value) -> None:
-        self._tree.push(x)
+    def add(self, x: Value, copy: int, position: Value) -> None:
+        self._trees[copy].push(x)
 
-    def result(self) -> Value:
-        return round_narrow(self.b, self._tree.total(), self.fold.value.dtype)
+    def result(self, copy: int) -> Value:
+        return round_narrow(self.b, self._trees[copy].total(), self.fold.value.dtype)

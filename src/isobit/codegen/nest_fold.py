@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from isobit.arithmetic.dtypes import DType
-from isobit.codegen.convert import NARROW, REGISTER, round_narrow
+from isobit.codegen.convert import REGISTER, round_narrow
 from isobit.codegen.emit import Builder, Value, Variable, bits_of, const, const_vector, i64, zero
+from isobit.codegen.nest_accumulate import Extreme, accumulator, computed, shift_term
 from isobit.codegen.nest_plan import FOLD_LANES
-from isobit.codegen.nest_tree import Monoid, TreeCounter, identity, lane_tree
-from isobit.codegen.vector import operation
+from isobit.codegen.nest_tree import Monoid, TreeCounter, lane_tree
 from isobit.ir.kernel import Fold
-
-
-def computed(dtype: DType) -> DType:
-    """The dtype a fold computes in: narrow floats are summed as f32, bool counts as a byte."""
-    return DType.F32 if dtype in NARROW else dtype
 
 
 class RunFold(Protocol):
@@ -158,13 +152,6 @@ class BlockFold:
         return b.binary("fmul", apart, apart)
 
 
-def shift_term(b: Builder, q: Value, count: Value, mean: Value, aux: Value) -> Value:
-    """q_b + n_b·((m_b − m)·(m_b − m))."""
-    n = b.splat(b.convert("sitofp", count, q.element), q.lanes)
-    shift = b.binary("fsub", mean, aux)
-    return b.binary("fadd", q, b.binary("fmul", n, b.binary("fmul", shift, shift)))
-
-
 class AnyOrderFold:
     """max, min, and sums and products of integers: one accumulator per vector of the body."""
 
@@ -172,15 +159,14 @@ class AnyOrderFold:
         self.b, self.fold, self.lanes = b, fold, lanes
         dtype = computed(fold.value.dtype)
         self.monoid = Monoid(fold.kind, dtype, REGISTER[dtype])
-        self._registers = [b.variable(self.monoid.nothing(lanes)) for _ in range(copies)]
+        self._totals = [accumulator(b, fold.kind, dtype, lanes) for _ in range(copies)]
 
     def begin(self, low: Value) -> None:
-        for r in self._registers:
-            r.set(self.monoid.nothing(self.lanes))
+        for t in self._totals:
+            t.clear()
 
     def add(self, x: Value, slot: int, position: Value) -> None:
-        r = self._registers[slot]
-        r.set(self.monoid.apply(self.b, r.get(), x))
+        self._totals[slot].add(x)
 
     def settle(self) -> None: ...
     def resume(self) -> None: ...
@@ -189,7 +175,7 @@ class AnyOrderFold:
         self.add(self.b.select(present, x, self.monoid.nothing(self.lanes)), 0, position)
 
     def result(self) -> Value:
-        total = lane_tree(self.b, [r.get() for r in self._registers], self.monoid)
+        total = lane_tree(self.b, [t.value() for t in self._totals], self.monoid)
         return round_narrow(self.b, total, self.fold.value.dtype)
 
 
@@ -217,30 +203,6 @@ class TruthFold:
 
     def result(self) -> Value:
         return self.b.compare("eq" if self.fold.kind == "all" else "ne", self._bits.get(), self._start)
-
-
-class Extreme:
-    """Comparison for argmax and argmin: by ==, a NaN beats every number, the lowest position wins among equals."""
-
-    def __init__(self, b: Builder, kind: str, dtype: DType) -> None:
-        self.b = b
-        self.is_bool = dtype == DType.BOOL
-        self.dtype = DType.U8 if self.is_bool else computed(dtype)
-        self.element = REGISTER[self.dtype]
-        self.start = identity(kind, self.dtype)
-        self._name = "gt" if kind == "argmax" else "lt"
-
-    def ready(self, x: Value) -> Value:
-        return self.b.convert("zext", x, "i8") if self.is_bool else x
-
-    def better(self, x: Value, y: Value) -> Value:
-        """Whether x comes before y whatever their positions."""
-        b = self.b
-        wins = operation(b, self._name, DType.BOOL, [x, y], self.dtype)
-        if not self.dtype.is_float:
-            return wins
-        first_nan = b.binary("and", b.compare("uno", x, x), b.compare("ord", y, y))
-        return b.binary("or", wins, first_nan)
 
 
 class ArgFold:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from isobit.codegen.emit import Builder, Value, Variable, i64
 from isobit.codegen.expr import Evaluator
 from isobit.codegen.memory import Memory
-from isobit.codegen.nest_column import ColumnBlock, ColumnFold, column_fold
+from isobit.codegen.nest_column import ColumnBlock, column_fold
 from isobit.codegen.nest_frame import Launch, NestFrame, advance
 from isobit.codegen.nest_plan import BLOCK, Plan, stage_values
 from isobit.ir.kernel import Loop, Nest, Point, RowElement, Store
@@ -102,16 +102,14 @@ class _Pass:
     def __init__(self, owner: OuterNest, loop: Loop, copies: list[_Copy]) -> None:
         self.b, self.launch, self.plan, self.loop, self.copies = owner.b, owner.launch, owner.plan, loop, copies
         self.nest = owner.nest
-        self.folds: list[list[ColumnFold]] = [
-            [column_fold(self.b, f, self.plan.lanes) for f in loop.folds] for _ in copies
-        ]
-        self.blocked = [f for folds in self.folds for f in folds if isinstance(f, ColumnBlock)]
+        self.folds = [column_fold(self.b, f, self.plan.lanes, len(copies)) for f in loop.folds]
+        self.blocked = [f for f in self.folds if isinstance(f, ColumnBlock)]
 
     def run(self, low: Value, high: Value) -> None:
         b = self.b
         for c in self.copies:
             c.point.prepare(stage_values(self.loop))
-        for f in self._all():
+        for f in self.folds:
             f.begin(low)
         state = [b.variable(i64(0)) for _ in self.launch.sizes[self.nest.n_outer :]]
         if len(state) == 1:
@@ -121,13 +119,9 @@ class _Pass:
         else:
             with self._positions(low, high, state) as (indices, position):
                 self._add_all(indices, position)
-        for c, folds in zip(self.copies, self.folds, strict=True):
-            for f in folds:
-                c.frame.temps[f.fold.temp] = f.result()
-
-    def _all(self) -> Iterator[ColumnFold]:
-        for folds in self.folds:
-            yield from folds
+        for copy, c in enumerate(self.copies):
+            for f in self.folds:
+                c.frame.temps[f.fold.temp] = f.result(copy)
 
     def _blocks(self, low: Value, high: Value, state: list[Variable]) -> None:
         b = self.b
@@ -141,10 +135,9 @@ class _Pass:
             with self._positions(start, end, state) as (indices, position):
                 self._add_all(indices, position)
             ColumnBlock.fold_lanes(b, self.blocked, count)
-            for c, folds in zip(self.copies, self.folds, strict=True):
-                for f in folds:
-                    if isinstance(f, ColumnBlock):
-                        f.end_block(count, only, None if f.fold.aux is None else c.point.vector(f.fold.aux))
+            for f in self.blocked:
+                aux = [] if f.fold.aux is None else [c.point.vector(f.fold.aux) for c in self.copies]
+                f.end_block(count, only, aux)
         many = b.binary("xor", b.binary("and", only, b.compare("slt", low, high)), _TRUE)
         with b.when(many):
             for f in self.blocked:
@@ -153,31 +146,30 @@ class _Pass:
     def _first_pass(self, start: Value, end: Value, count: Value, state: list[Variable]) -> None:
         """The means of a block, for m2; the place in the inner axes is kept for the second pass."""
         b = self.b
-        twice = [[f for f in folds if isinstance(f, ColumnBlock) and f.fold.kind == "m2"] for folds in self.folds]
-        flat = [f for folds in twice for f in folds]
+        twice = [f for f in self.blocked if f.fold.kind == "m2"]
         place = [b.variable(v.get()) for v in state]
-        ColumnBlock.clear_lanes(b, flat, count)
+        ColumnBlock.clear_lanes(b, twice, count)
         with self._positions(start, end, place) as (indices, position):
-            for c, folds in zip(self.copies, twice, strict=True):
+            for copy, c in enumerate(self.copies):
                 here, frame = self._here(c, indices, position)
                 self._store_all(here, frame, False)
-                for f in folds:
-                    f.add_plain(here.vector(f.fold.value), position)
-        ColumnBlock.fold_lanes(b, flat, count)
-        for f in flat:
+                for f in twice:
+                    f.add_plain(here.vector(f.fold.value), copy, position)
+        ColumnBlock.fold_lanes(b, twice, count)
+        for f in twice:
             f.end_first_pass(count)
 
     def _add_all(self, indices: dict[int, Value], position: Value) -> None:
         """The body at one inner position for every copy."""
-        for c, folds in zip(self.copies, self.folds, strict=True):
+        for copy, c in enumerate(self.copies):
             here, frame = self._here(c, indices, position)
             pending = self._store_all(here, frame, True)
-            values = [here.vector(f.fold.value) for f in folds]
+            values = [here.vector(f.fold.value) for f in self.folds]
             for store, value in pending:
                 operand = self.nest.operands[store.target]
                 frame.memory.store(value, frame.operand(store.target), operand.dtype)
-            for f, x in zip(folds, values, strict=True):
-                f.add(x, position)
+            for f, x in zip(self.folds, values, strict=True):
+                f.add(x, copy, position)
 
     def _here(self, c: _Copy, indices: dict[int, Value], position: Value) -> tuple[Evaluator, NestFrame]:
         b = self.b
