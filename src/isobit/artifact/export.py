@@ -23,11 +23,11 @@ from isobit.artifact.format import (
     program_bytes,
     write_artifact,
 )
-from isobit.codegen.objects import compile_object
+from isobit.codegen.objects import MEMORY_FUNCTIONS, compile_object
 from isobit.codegen.target import Target, host_target
 from isobit.compiler.pipeline import compile_graph
 from isobit.ir.layout import Layout
-from isobit.runtime.driver import driver_text
+from isobit.runtime.driver import IMPORTS, driver_text
 from isobit.runtime.engine import Linker
 from isobit.runtime.program import ProgramSpec
 from isobit.torch.trace import TracedModel, trace_model
@@ -97,7 +97,8 @@ def _library(spec: ProgramSpec, target: Target) -> bytes:
         objects = []
         for symbol, text in sources.items():
             objects.append(folder / f"{symbol}.o")
-            objects[-1].write_bytes(compile_object(text, target, symbol))
+            imports = IMPORTS if symbol == "driver" else MEMORY_FUNCTIONS
+            objects[-1].write_bytes(compile_object(text, target, symbol, imports))
         return _link(objects, folder / "library", target)
 
 

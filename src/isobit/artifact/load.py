@@ -24,30 +24,30 @@ from isobit.artifact.format import (
     read_artifact,
 )
 from isobit.runtime import abi
+from isobit.runtime.pool import POOL_FUNCTIONS, ThreadPool, available_cores
 
 Array = np.ndarray[Any, Any]
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
     """The model in the artifact at `path`, ready to be called with NumPy arrays.
 
-    Raises ArtifactError if the file is damaged or holds no code for this machine.
+    `threads` (None: one per core) changes no bit of any result. Raises ArtifactError if the file is damaged or holds
+    no code for this machine.
     """
-    return Model(read_artifact(Path(path)))
+    return Model(read_artifact(Path(path)), threads)
 
 
 class Model:
-    """A callable model; it runs on the calling thread, and several threads may call it at once."""
+    """A callable model; several Python threads may call it at once."""
 
-    def __init__(self, file: ArtifactFile) -> None:
+    def __init__(self, file: ArtifactFile, threads: int | None = None) -> None:
         self.manifest = file.manifest
         self.level, folder = _choose(file)
         self._weights = _aligned(file.member(WEIGHTS))
-        self._program = file.program(folder)
-        self._native = _Native(_library(file.member(f"{folder}/library")), self._program, self._slot_count())
-
-    def _slot_count(self) -> int:
-        return len(self.manifest.inputs) + len(self.manifest.weights) + len(self.manifest.outputs)
+        n_slots = len(self.manifest.inputs) + len(self.manifest.weights) + len(self.manifest.outputs)
+        library = _library(file.member(f"{folder}/library"))
+        self._native = _Native(library, file.program(folder), n_slots, threads or available_cores())
 
     def __call__(self, *inputs: Array) -> Array | tuple[Array, ...]:
         """Outputs for `inputs`, which must have the shapes and dtypes of the example inputs.
@@ -112,27 +112,26 @@ def _library(code: bytes) -> ctypes.CDLL:
 
 
 class _Native:
-    """The program and its thread pool in memory, as runtime.abi lays them out for the native driver."""
+    """The program and its threads, as runtime.abi lays them out for the native driver."""
 
-    def __init__(self, library: ctypes.CDLL, program: ProgramFile, n_slots: int) -> None:
+    def __init__(self, library: ctypes.CDLL, program: ProgramFile, n_slots: int, threads: int) -> None:
         args = [abi.words(launch.args) for launch in program.launches]
-        functions = [_address(getattr(library, launch.symbol)) for launch in program.launches]
-        flags = [launch.parallel for launch in program.launches]
-        table = abi.words(abi.launch_table(functions, [ctypes.addressof(a) for a in args], flags))
-        self._pool = ctypes.create_string_buffer(abi.POOL_BYTES + abi.POOL_ALIGN)
-        pool = abi.single_thread_pool(self._pool)
-        library.isobit_pool_init(ctypes.c_void_p(pool))
-        fields = abi.program_words(
-            pool, ctypes.addressof(table), len(functions), n_slots, program.arena_bytes, program.thread_bytes, False
-        )
-        self._program = abi.words(fields)
+        functions = [_address(library[launch.symbol]) for launch in program.launches]
+        parallel = [launch.parallel for launch in program.launches]
+        table = abi.launch_table(functions, args, parallel)
+        self._pool = ThreadPool({name: _address(library[name]) for name in POOL_FUNCTIONS}, threads, library)
+        memory = (program.arena_bytes, program.thread_bytes)
+        self._wide = threads > 1 and any(parallel)
+        self._program = abi.program_words(self._pool.address, table, len(args), n_slots, *memory, self._wide)
         self._keep = (library, args, table)
         self._execute = library.isobit_execute
         self._execute.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self._execute.restype = ctypes.c_int32
 
     def run(self, slots: Sequence[int]) -> None:
-        """Raises MemoryError if there is no room for the arena."""
+        """Raises MemoryError if there is no room for the intermediate values."""
+        if self._wide:
+            self._pool.start()
         memory = (ctypes.c_uint64 * (len(slots) + 1))(*slots)
         if self._execute(ctypes.addressof(self._program), ctypes.addressof(memory)):
             raise MemoryError("no memory for the model's intermediate values")

@@ -1,13 +1,9 @@
 """The native driver, as LLVM IR text: runs a program's launches on all threads and needs no compiler but LLVM.
 
-Memory that Python sets up and the driver reads (byte offsets; every field is 8 bytes unless said otherwise):
+Programs, launches and the pool lie in memory as runtime.abi says; the driver's own part of the pool is
 
-    program  0 pool   8 launches   16 number of launches   24 number of slots without the arena
-             32 arena bytes, shared part   40 arena bytes per thread   48 parallel (0 or 1)
-    launch   0 function   8 args   16 flags: PARALLEL, BARRIER          (24 bytes each, one after another)
-    pool     0 busy (i32)   4 threads (i32)   8 state (i32)   12 spin (i32)   16 job: program   24 job: slots
-             64 arena lock (i32)   128 event go   384 event barrier   640 arrived at the barrier (i32)
-             768 kept arenas: 16 pairs of address and bytes
+    pool     16 job: program   24 job: slots   64 arena lock (i32)   128 event go   384 event barrier
+             640 arrived at the barrier (i32)   768 kept arenas: 16 pairs of address and bytes
     event    0 value (i32)   4 sleepers (i32)   64 mutex   128 condition
 
 A call publishes a job and bumps `go`; everybody walks the launch list with a barrier after a launch where its flag says
@@ -24,12 +20,6 @@ from __future__ import annotations
 from isobit.codegen.target import Target, UnsupportedLevelError
 from isobit.runtime.native_arenas import ARENAS
 from isobit.runtime.native_threads import EVENTS, GUARDS
-
-POOL_BYTES = 1024
-PROGRAM_BYTES = 56
-LAUNCH_BYTES = 24
-PARALLEL, BARRIER = 1, 2
-IDLE, READY, CLOSED, STOPPED = 0, 1, 2, 3
 
 SYMBOLS = ("isobit_pool_init", "isobit_pool_stop", "isobit_worker", "isobit_execute", "isobit_relax")
 """What the driver defines: ``void pool_init(pool)``, ``void pool_stop(pool)``, ``void worker(pool, i64 tid)`` (returns

@@ -33,7 +33,7 @@ class Executable(Protocol):
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`threads` (None: all cores), `cpu` level (None: the best this machine has), `cache_dir` of object code (None: off);
+    """`threads` (None: all cores), `cpu` level (None: the best here), `cache_dir` for object code (None: no cache);
     `reference` runs the interpreter instead of compiled code."""
 
     threads: int | None = None
@@ -151,6 +151,6 @@ def _view(address: int, layout: Layout) -> np.ndarray[Any, Any]:
         return np.empty(layout.shape, dtype)
     span = 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
     raw = (ctypes.c_char * (span * dtype.itemsize)).from_address(address)
-    flat = np.frombuffer(raw, dtype)
+    flat: np.ndarray[Any, Any] = np.frombuffer(memoryview(raw), dtype)
     byte_strides = tuple(s * dtype.itemsize for s in layout.strides)
     return np.lib.stride_tricks.as_strided(flat, layout.shape, byte_strides)

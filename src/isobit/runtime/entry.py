@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from isobit.runtime.driver import IDLE
+from isobit.runtime.abi import IDLE
 
 SYMBOL = "isobit_call"
 

@@ -1,4 +1,4 @@
-"""The threads that run programs together with the caller: Python daemon threads parked in the native driver."""
+"""The threads that run programs together with the caller: Python daemon threads parked in the native abi."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import time
 import weakref
 from typing import Any
 
-from isobit.runtime import driver
+from isobit.runtime import abi
 
 _ALIGN = 128  # two cache lines: neighbours are prefetched in pairs
 # How long a waiter looks again and again before it offers its core to others, and then sleeps: about as long as it
 # takes to wake a sleeper. With more threads than cores the one waited for may need this very core.
 _SPIN_SECONDS = 50e-6
 _SPIN_SECONDS_CROWDED = 1e-6
+POOL_FUNCTIONS = ("isobit_pool_init", "isobit_pool_stop", "isobit_worker", "isobit_relax")
+"""The driver's functions that a pool needs the addresses of."""
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
@@ -29,7 +31,7 @@ class ThreadPool:
         self._keep = keep
         self._functions = functions
         self._threads = threads
-        self._memory = ctypes.create_string_buffer(driver.POOL_BYTES + _ALIGN)
+        self._memory = ctypes.create_string_buffer(abi.POOL_BYTES + _ALIGN)
         self.address = -(-ctypes.addressof(self._memory) // _ALIGN) * _ALIGN
         self._start_lock = threading.Lock()
         crowded = threads > available_cores()
@@ -40,10 +42,10 @@ class ThreadPool:
     def start(self) -> None:
         """Start the workers unless that has been done; a machine that has no threads left gives fewer of them."""
         with self._start_lock:
-            if self._state.value == driver.IDLE:
+            if self._state.value == abi.IDLE:
                 started = self._start_workers()
                 self._field(4).value = 1 + started
-                self._state.value = driver.READY if started else driver.STOPPED
+                self._state.value = abi.READY if started else abi.STOPPED
 
     def _start_workers(self) -> int:
         """How many workers could be started; they wait for the first job."""
@@ -57,11 +59,11 @@ class ThreadPool:
         return self._threads - 1
 
     def _reset(self) -> None:
-        ctypes.memset(self.address, 0, driver.POOL_BYTES)
+        ctypes.memset(self.address, 0, abi.POOL_BYTES)
         self._state = self._field(8)
         self._field(4).value = self._threads
         self._field(12).value = self._spin
-        self._state.value = driver.STOPPED if self._threads == 1 else driver.IDLE
+        self._state.value = abi.STOPPED if self._threads == 1 else abi.IDLE
         _native(self._functions["isobit_pool_init"], ctypes.c_void_p)(self.address)
 
     def _field(self, offset: int) -> ctypes.c_int32:
@@ -70,7 +72,7 @@ class ThreadPool:
     def after_fork(self) -> None:
         """In the child: forget the parent's workers and whatever calls its other threads were in."""
         self._start_lock = threading.Lock()
-        if self._state.value == driver.READY:
+        if self._state.value == abi.READY:
             self._finalizer.detach()
         self._reset()
 

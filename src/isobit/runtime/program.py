@@ -9,7 +9,7 @@ from pathlib import Path
 
 from isobit.codegen.kernel import KernelSource
 from isobit.codegen.target import Target, host_target
-from isobit.runtime import driver
+from isobit.runtime import abi
 from isobit.runtime.code import CodeStore
 from isobit.runtime.pool import ThreadPool, available_cores
 
@@ -68,10 +68,11 @@ class Program:
     def __init__(self, spec: ProgramSpec, runtime: Runtime) -> None:
         self.spec = spec
         functions = runtime.code.addresses(launch.kernel for launch in spec.launches)
-        args = [_words(launch.args) for launch in spec.launches]
-        table = _words(_table(spec, functions, args))
-        fields = [runtime.pool.address, ctypes.addressof(table), len(spec.launches), spec.n_inputs + spec.n_outputs]
-        self._native = _words([*fields, spec.arena_bytes, spec.thread_bytes, int(spec.parallel)])
+        args = [abi.words(launch.args) for launch in spec.launches]
+        addresses = [functions[launch.kernel] for launch in spec.launches]
+        table = abi.launch_table(addresses, args, [launch.parallel for launch in spec.launches])
+        slots, memory = spec.n_inputs + spec.n_outputs, (spec.arena_bytes, spec.thread_bytes)
+        self._native = abi.program_words(runtime.pool.address, table, len(args), slots, *memory, spec.parallel)
         keep = (self._native, table, args, runtime.pool, runtime.code)
         self.call = runtime.code.entries.make(ctypes.addressof(self._native), runtime.pool.start, keep)
 
@@ -104,20 +105,3 @@ class Runtime:
     def load(self, spec: ProgramSpec) -> Program:
         """Compile what is not compiled yet, and link. Raises KernelError naming the kernel at fault."""
         return Program(spec, self)
-
-
-def _table(
-    spec: ProgramSpec, functions: dict[KernelSource, int], args: Sequence[ctypes.Array[ctypes.c_uint64]]
-) -> list[int]:
-    """The driver's launch records. Between two serial launches nobody has to wait."""
-    words: list[int] = []
-    for launch, after, launch_args in zip(spec.launches, [*spec.launches[1:], None], args):
-        meet = launch.parallel or after is None or after.parallel
-        flags = driver.PARALLEL * launch.parallel + driver.BARRIER * meet
-        words += [functions[launch.kernel], ctypes.addressof(launch_args), flags]
-    return words
-
-
-def _words(values: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
-    mask = (1 << 64) - 1
-    return (ctypes.c_uint64 * max(len(values), 1))(*[value & mask for value in values])
