@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import struct
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from isobit.codegen.objects import compile_object
 from isobit.codegen.softfma import soft_fma
 from isobit.codegen.target import host_levels, level_target
 from isobit.runtime.loader import Loader
+from tests.runtime.emulated import needs_emulator, run_aarch64
 
 Array = np.ndarray[Any, Any]
 LANES = {DType.F32: (1, 4, 8), DType.F64: (1, 2, 4)}
@@ -50,12 +53,12 @@ def _round(x: Fraction, dtype: DType) -> float:
     return math.inf if value >= Fraction(2) ** overflow else float(value)
 
 
-def compiled(dtype: DType, lanes: int, loader: Loader, level: str) -> Callable[[Array, Array, Array], Array]:
-    """The function over arrays whose length is a multiple of ``lanes``."""
+def over_arrays(dtype: DType, lanes: int) -> str:
+    """The text of ``over(a, b, c, r, n)``: r[i] = fma(a[i], b[i], c[i]) for n, a multiple of ``lanes``."""
     name, text = soft_fma(dtype, lanes)
     scalar = {DType.F32: "float", DType.F64: "double"}[dtype]
     vector = f"<{lanes} x {scalar}>"
-    loop = f"""
+    return f"""{text}
 define void @over(ptr %a, ptr %b, ptr %c, ptr %r, i64 %n) nounwind {{
 entry:
   br label %loop
@@ -77,10 +80,18 @@ done:
   ret void
 }}
 """
-    [address] = loader.link(compile_object(text + loop, level_target(level)), ["over"], {}, "over")
+
+
+def compiled(dtype: DType, lanes: int, loader: Loader, level: str) -> Callable[[Array, Array, Array], Array]:
+    """The function over arrays whose length is a multiple of ``lanes``."""
+    [address] = loader.link(compile_object(over_arrays(dtype, lanes), level_target(level)), ["over"], {}, "over")
+    return caller(address, loader)
+
+
+def caller(address: int, loader: Loader) -> Callable[[Array, Array, Array], Array]:
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(address)
 
-    def run(a: Array, b: Array, c: Array) -> Array:
+    def run(a: Array, b: Array, c: Array, keep: Loader = loader) -> Array:
         result = np.empty_like(a)
         function(a.ctypes.data, b.ctypes.data, c.ctypes.data, result.ctypes.data, len(a))
         return result
@@ -203,14 +214,7 @@ done:
     target = level_target("x86-64-v3")
     loader = Loader(target)
     [address] = loader.link(compile_object(text, target), ["hard"], {}, "hard")
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_int64)(address)
-
-    def run(a: Array, b: Array, c: Array, keep: Loader = loader) -> Array:
-        result = np.empty_like(a)
-        function(a.ctypes.data, b.ctypes.data, c.ctypes.data, result.ctypes.data, len(a))
-        return result
-
-    return run
+    return caller(address, loader)
 
 
 def test_no_library_call_is_left() -> None:
@@ -220,6 +224,39 @@ def test_no_library_call_is_left() -> None:
     loader = Loader(level_target("x86-64-v2"))
     for dtype, lanes in ((DType.F32, 4), (DType.F64, 2)):
         compiled(dtype, lanes, loader, "x86-64-v2")
+
+
+_OVER_STDIN = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+extern void over(void *, void *, void *, void *, int64_t);
+int main(void) {
+  int64_t n, size;
+  if (!fread(&n, 8, 1, stdin) || !fread(&size, 8, 1, stdin)) return 1;
+  char *data = malloc(4 * n * size);
+  if (fread(data, size, 3 * n, stdin) != (size_t)(3 * n)) return 2;
+  over(data, data + n * size, data + 2 * n * size, data + 3 * n * size, n);
+  return fwrite(data + 3 * n * size, size, n, stdout) != (size_t)n;
+}
+"""
+
+
+@needs_emulator
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_aarch64(dtype: DType, tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text(_OVER_STDIN)
+    code = compile_object(over_arrays(dtype, LANES[dtype][1]), level_target("aarch64"))
+
+    def run(a: Array, b: Array, c: Array) -> Array:
+        data = struct.pack("<2q", len(a), a.itemsize) + a.tobytes() + b.tobytes() + c.tobytes()
+        status, out = run_aarch64({"over": code}, tmp_path / "main.c", tmp_path, data)
+        assert status == 0
+        return np.frombuffer(out, a.dtype)
+
+    values = nasty_values(dtype)
+    nasty = np.array(list(itertools.product(values, values, values[::8])))
+    check(run, np.concatenate([nasty, random_triples(dtype, 4_000, 1)]), dtype)
 
 
 def test_other_dtypes_are_refused() -> None:

@@ -141,6 +141,17 @@ def test_kernels_of_one_name_do_not_collide(runtime: Runtime) -> None:
     assert (sums[0], differences[0]) == (8, 2)
 
 
+def test_kernels_of_one_name_or_one_text_in_one_program(runtime: Runtime) -> None:
+    add, subtract = binary("fadd"), KernelSource("fadd", binary("fsub").text.replace("@fsub", "@fadd"))
+    both = add.text + binary("fmul").text
+    a, b, c = np.float32([[5], [3], [0]])
+    kernels = [add, subtract, KernelSource("fadd", both), KernelSource("fmul", both)]
+    runtime.load(ProgramSpec(tuple(Launch(kernel, (1,)) for kernel in kernels), 2, 1))
+    for kernel, want in zip(kernels, [8, 2, 8, 15], strict=True):
+        runtime.load(ProgramSpec((Launch(kernel, (1,)),), 2, 1)).run(addresses(a, b), addresses(c))
+        assert c[0] == want
+
+
 BAD_KERNELS = [
     ("define void @bad(", "kernel bad does not parse"),
     ("define void @other() { ret void }", "kernel bad does not link"),

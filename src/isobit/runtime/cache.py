@@ -6,6 +6,7 @@ import os
 import tempfile
 import warnings
 from dataclasses import astuple
+from functools import cache
 from pathlib import Path
 
 from blake3 import blake3
@@ -20,8 +21,12 @@ _DIGEST_BYTES = 32
 
 def object_key(text: str, target: Target) -> str:
     """The name of the object code of ``text``: a BLAKE3 digest of all that decides it."""
-    head = repr((FORMAT, compiler_version(), astuple(target)))
-    return blake3(head.encode()).update(b"\x00").update(text.encode()).hexdigest()
+    return blake3(_key_head(target)).update(text.encode()).hexdigest()
+
+
+@cache
+def _key_head(target: Target) -> bytes:
+    return repr((FORMAT, compiler_version(), astuple(target))).encode() + b"\x00"
 
 
 class ObjectCache:

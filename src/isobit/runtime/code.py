@@ -40,8 +40,7 @@ class CodeStore:
         missing = {
             (key, kernel.symbol): kernel for kernel, key in keys.items() if (key, kernel.symbol) not in self._known
         }
-        for (key, symbol), code in zip(missing, self._objects(missing)):
-            self._link(key, symbol, code)
+        self._link(dict(zip(missing, self._objects(missing))))
         return {kernel: self._known[key, kernel.symbol] for kernel, key in keys.items()}
 
     def _objects(self, kernels: dict[tuple[str, str], KernelSource]) -> list[bytes]:
@@ -51,11 +50,14 @@ class CodeStore:
         with ThreadPoolExecutor(min(len(jobs), available_cores()), "isobit-compile") as workers:
             return list(workers.map(self._object, *zip(*jobs)))
 
-    def _link(self, key: str, symbol: str, code: bytes) -> None:
-        with self._lock:
-            if (key, symbol) not in self._known:  # another thread may have been here in the meantime
-                [address] = self._loader.link(code, [symbol], self._kernel_imports, symbol)
-                self._known[key, symbol] = address
+    def _link(self, codes: dict[tuple[str, str], bytes]) -> None:
+        with self._lock:  # another thread may have linked some in the meantime
+            todo = [(name, code) for name, code in codes.items() if name not in self._known]
+            while todo:
+                group = {symbol: (key, code) for (key, symbol), code in reversed(todo)}  # the first of each symbol
+                linked = self._loader.link_kernels({s: code for s, (_, code) in group.items()}, self._kernel_imports)
+                self._known.update({(group[symbol][0], symbol): address for symbol, address in linked.items()})
+                todo = [(name, code) for name, code in todo if name not in self._known]
 
     def _object(self, key: str, text: str, name: str, imports: Collection[str] = MEMORY_FUNCTIONS) -> bytes:
         code = self._cache.get(key)
