@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ class ExactOptions:
     threads: int | None = None
     cpu: str | None = None
     strict: bool = False
-    cache_dir: Path | None = None
+    cache_dir: Path | None = field(default_factory=lambda: Path.home() / ".cache" / "isobit")
     reference: bool = False
 
     @property

@@ -140,13 +140,6 @@ def map_tensors(fn: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     return tree
 
 
-def as_meta(tree: Any) -> Any:
-    """The tensors of an argument without their data."""
-    return map_tensors(
-        lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta"), tree
-    )
-
-
 def tensors_in(*trees: Any) -> list[torch.Tensor]:
     """All tensors in argument trees."""
     found: list[torch.Tensor] = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import addressof, c_double
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isobit.arithmetic.dtypes import DType
 from isobit.ir.graph import Graph, Value
@@ -16,13 +18,13 @@ from isobit.operators.registry import recast
 from isobit.runtime.engine import Engine, Executable
 from isobit.torch.dtypes import TO_TORCH, is_plain, layout_of
 from isobit.torch.lowering import (
-    as_meta,
     is_run_time,
+    map_tensors,
     number_input,
     write_statement,
 )
 from isobit.torch.memory import OVERLAPS_ITSELF, fresh_strides, is_elementwise, overlaps_itself, span
-from isobit.torch.signature import Kind, Signature
+from isobit.torch.signature import Kind, Signature, Slot
 from isobit.torch.table import Result, Statement
 
 empty = torch._C._dynamo.guards._empty_strided_cpu  # torch.empty_strided without the dispatcher: 1 µs less
@@ -116,10 +118,44 @@ def collect(values: Sequence[Any], run_time: Sequence[bool]) -> Collected:
     return Collected(tensors, numbers)
 
 
-def shape_results(overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """What PyTorch's shape function gives: dtypes, shapes and strides of the results, and PyTorch's own errors."""
-    result = overload(*args, **kwargs)
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+def shapes_of(full: Signature, values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    """The arguments without data, and the results that PyTorch's shape function gives for them on the CPU.
+
+    PyTorch's own errors about arguments that do not fit come from here.
+    """
+    with _modes_allowed(), FakeTensorMode():
+        fakes = [map_tensors(_without_data, v) for v in values]
+        if not full.returns:
+            return fakes, ()
+        args, kwargs = full.unbind(as_tensors(fakes, full.slots))
+        result = full.overload(*args, **kwargs)
+    return fakes, tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+@contextmanager
+def _modes_allowed() -> Iterator[None]:
+    """Lets dispatch modes act inside code that has switched them off, such as PyTorch's own tracer."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
+        excluded = excluded.remove(key)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+        yield
+
+
+def _without_data(t: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+
+
+def as_tensors(fakes: Sequence[Any], slots: Sequence[Slot]) -> list[Any]:
+    """`fakes` with numbers in tensor slots as tensors that promote as the numbers do."""
+    beside = next((m for m in fakes if isinstance(m, torch.Tensor)), None)
+
+    def convert(fake: Any, slot: Slot) -> Any:
+        if slot.kind is not Kind.TENSOR or not isinstance(fake, (int, float)):
+            return fake
+        return torch.empty((), dtype=torch.result_type(beside, fake) if beside is not None else None)
+
+    return [convert(m, s) for m, s in zip(fakes, slots, strict=True)]
 
 
 class PlanMaker:
@@ -136,17 +172,6 @@ class PlanMaker:
         return tuple(
             is_run_time(s, v, self.statement, any_float) for s, v in zip(slots, values, strict=True)
         )
-
-    def metas(self, values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
-        """The arguments without data, and what the shape function makes of them."""
-        metas = [as_meta(v) for v in values]
-        if not self.functional.returns:
-            return metas, ()
-        args, kwargs = self.functional.unbind(metas)
-        kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "pin_memory", "generator")}
-        if any(s.name == "device" for s in self.functional.slots):
-            kwargs["device"] = "meta"
-        return metas, shape_results(self.functional.overload, args, kwargs)
 
     def make(
         self, values: Sequence[Any], metas: Sequence[Any], results: Sequence[Any], run_time: Sequence[bool],

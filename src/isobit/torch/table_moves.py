@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from isobit.arithmetic.dtypes import DType
 from isobit.ir.expr import Affine, axes
 from isobit.ir.graph import Value
 from isobit.operators import pointwise, views
 from isobit.torch.dtypes import Unowned
 from isobit.torch.lowering import Call
+from isobit.torch.original import original
 from isobit.torch.table import Family
 
 FAMILY = Family()
@@ -227,6 +230,16 @@ def arange_from(c: Call, start: Any, end: Any, *attributes: Any) -> Value:
 @FAMILY.statement("arange", static=["end"])
 def arange_to(c: Call, end: Any, *attributes: Any) -> Value:
     return arange_of(c, 0, 1)
+
+
+@FAMILY.decomposition("arange.start_out")
+def arange_out(start: Any, end: Any, step: Any = 1, *, out: torch.Tensor) -> torch.Tensor:
+    """Integers on PyTorch's kernel."""
+    if not out.is_floating_point():
+        filled: torch.Tensor = original("aten::arange.start_out")(start, end, step, out=out)
+        return filled
+    values = torch.ops.aten.arange.start_step(start, end, step, dtype=out.dtype)
+    return out.resize_(values.shape).copy_(values)
 
 
 def arange_of(c: Call, start: Any, step: Any) -> Value:
