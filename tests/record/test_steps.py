@@ -150,6 +150,33 @@ def test_what_cannot_be_read_is_a_note_and_no_error() -> None:
     assert len(notes) == 1 and "complex64" in notes[0]
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, where it imports Inductor
+def test_a_compiled_step_is_reported_and_not_traced() -> None:
+    """torch.compile would follow the hooks into NumPy and the hash."""
+
+    def losses(compiled: bool) -> tuple[list[float], list[Event]]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        update = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            update.zero_grad()
+            loss = (model(x) ** 2).mean()
+            torch.autograd.backward(loss)
+            update.step()
+            return loss.detach()
+
+        run = torch.compile(step, backend="eager") if compiled else step
+        events: list[Event] = []
+        with StepHooks(events.append):
+            return [run(torch.full((4, 3), float(i))).item() for i in range(3)], events
+
+    eager, compiled = losses(False), losses(True)
+    assert [type(event) for event in compiled[1]] == [StepEvent] * 3
+    assert compiled == eager
+
+
 FLOATS = {torch.float64: DType.F64, torch.float32: DType.F32, torch.float16: DType.F16}
 
 

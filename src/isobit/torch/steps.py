@@ -10,16 +10,34 @@ import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from isobit.torch.events import EventSink, NoteEvent, StepEvent
 from isobit.torch.fingerprint import digest, scalar_bits
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _MOST_LOSSES = 1024  # a script that calls backward() for ever without a step must not fill the memory
+
+
+def untraced(nested: bool) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Keeps torch.compile out of a function of ours, and with `nested` out of all that it calls.
+
+    Like torch.compiler.disable, which would import all of torch._dynamo for scripts that never compile.
+    """
+
+    def mark(function: Callable[P, T]) -> Callable[P, T]:
+        inside = _FrameAction.SKIP if nested else _FrameAction.DEFAULT
+        set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, inside))
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 class StepHooks:
@@ -39,7 +57,7 @@ class StepHooks:
 
     def __enter__(self) -> StepHooks:
         self._active = True
-        self._handle = register_optimizer_step_post_hook(self._after_step)
+        self._handle = register_optimizer_step_post_hook(self._step_hook())
         self._original = torch.autograd.backward
         self._wrapper = self._wrap(self._original)
         torch.autograd.backward = self._wrapper
@@ -56,6 +74,7 @@ class StepHooks:
     def _wrap(self, original: Callable[..., None]) -> Callable[..., None]:
         """`backward`, noting what it starts from; `Tensor.backward` calls it by this name, too."""
 
+        @untraced(nested=False)
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> None:
             if getattr(self._inside, "backward", False):  # a checkpoint that is recomputed, not a loss
@@ -69,6 +88,14 @@ class StepHooks:
 
         return backward
 
+    def _step_hook(self) -> Callable[..., None]:
+        @untraced(nested=True)
+        def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            self._after_step(optimizer)
+
+        return after_step
+
+    @untraced(nested=True)
     def _note_losses(self, roots: object) -> None:
         if not self._reporting():
             return
@@ -79,7 +106,7 @@ class StepHooks:
             self._losses += [self._read(scalar_bits, t, "a loss") for t in tensors if isinstance(t, torch.Tensor)]
         del self._losses[:-_MOST_LOSSES]
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _after_step(self, optimizer: Optimizer) -> None:
         if not self._reporting():
             return
         with torch._C.DisableTorchFunction():
