@@ -69,6 +69,15 @@ def test_layouts_and_threads(order: str, threads: int, dtype: type, target: Targ
     check(matmul(lhs, rhs, np.empty((70, 37), dtype).T), out, target, threads)
 
 
+@pytest.mark.parametrize("columns", ["contiguous", "strided"])
+def test_single_row(columns: str, target: Target) -> None:
+    """Wide rows read rhs where it lies; what is left over, and strided columns, go by panels."""
+    lhs, rhs = values((1, 600), np.float32, 25), values((600, 2 * 201), np.float32, 26)
+    rhs = rhs[:, :201] if columns == "contiguous" else rhs[:, ::2]
+    out = np.empty((1, 201), np.float32)
+    check(matmul(lhs, rhs, out), out, target, 2)
+
+
 def test_strided_and_expanded(target: Target) -> None:
     lhs = values((40, 600), np.float32, 4)[::2, ::3]
     rhs = np.broadcast_to(values((200, 1), np.float32, 5), (200, 23))

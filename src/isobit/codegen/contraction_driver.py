@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from isobit.codegen.contraction_epilogue import TABLE_WORDS, described_words
 from isobit.codegen.contraction_pack import group_of, word
-from isobit.codegen.contraction_plan import CHUNK, Arguments, Tile
+from isobit.codegen.contraction_plan import CHUNK, WIDE_PANELS, Arguments, Tile
 from isobit.codegen.emit import Builder, Module, Value, Variable, i64
 from isobit.ir.kernel import Contraction
 
@@ -19,6 +21,7 @@ def define_driver(module: Module, c: Contraction, tile: Tile, symbol: str) -> No
     with f.when(f.compare("slt", first, last)):
         driver.start()
         with f.loop(first, last) as task:
+            driver.is_first = f.compare("eq", task, first)
             driver.task(task)
     f.ret()
     module.define(symbol, f.finish())
@@ -31,6 +34,7 @@ class _Driver:
         self.f, self.c, self.tile, self.size = f, c, tile, c.dtype.itemsize
         self.arguments = Arguments(c)
         named = [(f"op{i}", operand.dtype.itemsize) for i, operand in enumerate(c.operands)]
+        self.is_first = Value("false", "i1")
         self.tables = named + [(f"linear{i}", 0) for i in range(len(c.linears))]
 
     # -- arguments and scratch -----------------------------------------------------------------------------------
@@ -117,6 +121,8 @@ class _Driver:
         padded = self.f.mul(padded, unit)
         operand = {"m": "lhs", "n": "rhs"}[axis]
         self._offsets(self.region(f"{operand[0]}{axis}"), start, count, padded, axis, operand)
+        if axis == "n":
+            self._runs(self.region("rn"), padded, self.tile.lanes, self.size, self.region("rn.runs"))
         for name, step in self.tables:
             table = self.region(f"{name}.{axis}")
             self._offsets(table, start, count, padded, axis, name)
@@ -149,28 +155,35 @@ class _Driver:
         f = self.f
         k0 = f.mul(chunk, CHUNK)
         depth = f.minimum(f.sub(self.arg("k"), k0), CHUNK)
-        with f.when(self._changed("k", chunk)):
+        self.k_at = f.mul(k0, self.arg("k_resident"))
+        stale = f.select(f.compare("ne", self.arg("k_resident"), 0), self.is_first, self._changed("k", chunk))
+        with f.when(stale):
             for side in ("lhs", "rhs"):
-                table = self.region(f"{side[0]}k")
+                table, runs = self._k_table(side), self._k_runs(side)
                 self._offsets(table, k0, depth, depth, "k", side)
-                self._runs(table, depth, group_of(self.size), self.size, self.region(f"{side[0]}k.runs"))
-        self._pack("rhs", self.region("rhs"), self.region("rn"), self.columns, depth)
+                self._runs(table, depth, group_of(self.size), self.size, runs)
         resident = f.mul(f.mul(chunk, self.arg("lhs_resident")), self.arg("lhs_bytes"))
         packed = f.offset(self.region("lhs"), resident)
         self._place_in_tree(chunk)
         with f.loop(0, self.rows, self.arg("m_cache")) as m:
             rows = f.minimum(f.sub(self.rows, m), self.arg("m_cache"))
             with f.when(self.repack):
-                self._pack("lhs", packed, word(f, self.region("lm"), m), rows, depth)
-            self._tiles(packed, m, rows, depth)
+                self._pack_lhs(packed, word(f, self.region("lm"), m), rows, depth)
+            self._columns(_Rows(packed, m, rows, depth))
 
-    def _pack(self, side: str, out: Value, offsets: Value, count: Value, depth: Value) -> None:
-        f, width = self.f, self.tile.rows if side == "lhs" else self.tile.columns
-        base = self.lhs if side == "lhs" else self.rhs
-        ks, runs = self.region(f"{side[0]}k"), self.region(f"{side[0]}k.runs")
+    def _k_table(self, side: str) -> Value:
+        """The current chunk's part of the offsets along k."""
+        return word(self.f, self.region(f"{side[0]}k"), self.k_at)
+
+    def _k_runs(self, side: str) -> Value:
+        return self.f.offset(self.region(f"{side[0]}k.runs"), self.k_at)
+
+    def _pack_lhs(self, out: Value, offsets: Value, count: Value, depth: Value) -> None:
+        f, width = self.f, self.tile.rows
+        ks, runs = self._k_table("lhs"), self._k_runs("lhs")
         with f.loop(0, self._panels(count, width)) as panel:
             to = f.offset(out, f.mul(panel, CHUNK * width * self.size))
-            f.call_void(f"pack_{side}", [to, base, word(f, offsets, f.mul(panel, width)), ks, runs, depth])
+            f.call_void("pack_lhs", [to, self.lhs, word(f, offsets, f.mul(panel, width)), ks, runs, depth])
 
     def _place_in_tree(self, chunk: Value) -> None:
         """Which levels to merge, offset of the level to write, and whether this is the last chunk.
@@ -185,26 +198,93 @@ class _Driver:
         self.merge = f.select(self.is_last, chunk, closed)
         self.level = f.mul(level, self.arg("level_bytes"))
 
-    def _tiles(self, packed: Value, m: Value, rows: Value, depth: Value) -> None:
+    def _columns(self, rows: _Rows) -> None:
+        """All panels of columns against these rows, some panels at a time where they can be one wide row."""
+        f, panels = self.f, self._panels(self.columns, self.tile.columns)
+        with f.loop(0, panels, WIDE_PANELS) as j:
+            stop = f.minimum(f.add(j, WIDE_PANELS), panels)
+
+            def singly(j: Value = j, stop: Value = stop) -> None:
+                with f.loop(j, stop) as panel:
+                    self._panel(rows, panel)
+
+            enough = f.compare("eq", f.sub(stop, j), WIDE_PANELS)
+            single = f.binary("and", enough, f.compare("eq", self.rows, 1))
+            wide = f.binary("and", single, self._neighbours(j, WIDE_PANELS))
+            f.either(wide, lambda: self._wide_row(rows, j), singly)
+
+    def _neighbours(self, panel: Value, panels: int) -> Value:
+        """i1: are the columns of each vector of these panels neighbours? May read flags past the last panel."""
+        f, count = self.f, panels * self.tile.vectors
+        flags = f.load(f.offset(self.region("rn.runs"), f.mul(panel, self.tile.vectors)), "i8", count)
+        return f.all_lanes(f.compare("ne", flags, 0))
+
+    def _tile_bytes(self) -> int:
+        return self.tile.rows * self.tile.columns * self.size
+
+    def _column_bytes(self) -> Value:
+        """Bytes of a level's tiles below each other in one panel of columns."""
+        panels = self.f.binary("udiv", self.arg("m_block"), i64(self.tile.rows))
+        return self.f.mul(panels, self._tile_bytes())
+
+    def _levels(self, rows: _Rows, panel: Value) -> Value:
+        """Level 0 of the panel's topmost tile of these rows."""
+        f = self.f
+        first = f.mul(f.binary("udiv", rows.start, i64(self.tile.rows)), self._tile_bytes())
+        return f.offset(self.region("levels"), f.add(f.mul(panel, self._column_bytes()), first))
+
+    def _wide_row(self, rows: _Rows, panel: Value) -> None:
+        f, mine = self.f, self._levels(rows, panel)
+        out, apart = self._target(mine), f.select(self.is_last, i64(self._tile_bytes()), self._column_bytes())
+        unused = out
+        places = [rows.packed, *self._direct(rows, panel), self._column_bytes(), apart, unused]
+        f.call_void("wide_row", [*places, *self._tree(mine, out)])
+        with f.when(self.is_last), f.loop(0, WIDE_PANELS) as j:
+            finished = f.offset(out, f.mul(j, self._tile_bytes()))
+            self._epilogue(finished, rows.start, f.mul(f.add(panel, j), self.tile.columns), i64(1))
+
+    def _direct(self, rows: _Rows, panel: Value) -> list[Value]:
+        """Where a direct tile finds rhs: base, columns, ks, count."""
+        columns = word(self.f, self.region("rn"), self.f.mul(panel, self.tile.columns))
+        return [self.rhs, columns, self._k_table("rhs"), rows.depth]
+
+    def _target(self, mine: Value) -> Value:
+        """Where a tile goes: to the epilogue, or to the level it closes."""
+        return self.f.select(self.is_last, self.region("tile"), self.f.offset(mine, self.level))
+
+    def _tree(self, mine: Value, out: Value) -> list[Value]:
+        return [self.merge, mine, self.arg("level_bytes"), out]
+
+    def _panel(self, rows: _Rows, panel: Value) -> None:
+        """One panel of columns: packed when first met, by itself or by the topmost tile, then all other tiles."""
         f, tile = self.f, self.tile
-        tile_bytes = tile.rows * tile.columns * self.size
-        panels = f.binary("udiv", self.arg("m_block"), i64(tile.rows))
-        first, levels = f.binary("udiv", m, i64(tile.rows)), self.region("levels")
-        finished, rhs = self.region("tile"), self.region("rhs")
-        with f.loop(0, self._panels(self.columns, tile.columns)) as j:
-            right = f.offset(rhs, f.mul(j, CHUNK * tile.columns * self.size))
-            column = f.offset(levels, f.mul(f.add(f.mul(j, panels), first), tile_bytes))
-            n = f.mul(j, tile.columns)
-            width = f.minimum(f.sub(self.columns, n), tile.columns)
-            with f.loop(0, self._panels(rows, tile.rows)) as i:
-                left = f.offset(packed, f.mul(i, CHUNK * tile.rows * self.size))
-                mine, below = f.offset(column, f.mul(i, tile_bytes)), f.mul(i, tile.rows)
-                out = f.select(self.is_last, finished, f.offset(mine, self.level))
-                height = f.minimum(f.sub(rows, below), tile.rows)
-                self._call_tile(height, [left, right, depth, self.merge, mine, self.arg("level_bytes"), out])
-                with f.when(self.is_last):
-                    place = [f.add(m, below), n, height, width]
-                    f.call_void("epilogue", [out, *place, self.described])
+        n = f.mul(panel, tile.columns)
+        right = f.offset(self.region("rhs"), f.mul(n, CHUNK * self.size))
+        new, direct = f.compare("eq", rows.start, 0), self._neighbours(panel, 1)
+        with f.when(f.binary("and", new, f.binary("xor", direct, Value("true", "i1")))):
+            columns, ks = word(f, self.region("rn"), n), self._k_table("rhs")
+            f.call_void("pack_rhs", [right, self.rhs, columns, ks, self._k_runs("rhs"), rows.depth])
+        packs, levels = f.binary("and", new, direct), self._levels(rows, panel)
+        with f.loop(0, self._panels(rows.count, tile.rows)) as i:
+            left = f.offset(rows.packed, f.mul(i, CHUNK * tile.rows * self.size))
+            mine, below = f.offset(levels, f.mul(i, self._tile_bytes())), f.mul(i, tile.rows)
+            out, height = self._target(mine), f.minimum(f.sub(rows.count, below), tile.rows)
+            tree = self._tree(mine, out)
+            fresh = f.binary("and", packs, f.compare("eq", i, 0))
+            direct_args = [left, *self._direct(rows, panel), i64(0), i64(0), right, *tree]
+            packed_args = [left, right, rows.depth, *tree]
+            self._tile(fresh, height, direct_args, packed_args)
+            with f.when(self.is_last):
+                self._epilogue(out, f.add(rows.start, below), n, height)
+
+    def _epilogue(self, finished: Value, m: Value, n: Value, height: Value) -> None:
+        width = self.f.minimum(self.f.sub(self.columns, n), self.tile.columns)
+        self.f.call_void("epilogue", [finished, m, n, height, width, self.described])
+
+    def _tile(self, fresh: Value, height: Value, direct_args: list[Value], packed_args: list[Value]) -> None:
+        """The packing tile if this panel is `fresh`, else a plain one."""
+        f = self.f
+        f.either(fresh, lambda: f.call_void("packing_tile", direct_args), lambda: self._call_tile(height, packed_args))
 
     def _call_tile(self, height: Value, args: list[Value]) -> None:
         """The variant with the fewest rows that cover `height`."""
@@ -218,3 +298,13 @@ class _Driver:
             self.f.either(needed, lambda: self.f.call_void(f"tile{here}", args), lambda: choose(rest))
 
         choose(self.tile.variants)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Packed rows of lhs, from row `start` of the task, `count` of them, `depth` k deep."""
+
+    packed: Value
+    start: Value
+    count: Value
+    depth: Value

@@ -36,7 +36,7 @@ def define_epilogue(module: Module, c: Contraction, tile: Tile, element: str, si
     columns = f.params[4]
     with f.loop(0, columns, tile.lanes) as column:
         epilogue.columns(column, f.minimum(f.sub(columns, column), tile.lanes))
-    module.define("epilogue", finish(f, small=False))
+    module.define("epilogue", finish(f))
 
 
 class _Epilogue:

@@ -139,7 +139,7 @@ def define_pack(module: Module, name: str, width: int, lanes: int, element: str,
     if width > whole:
         part = width - whole
         _Part(f, word(f, columns, whole), f.offset(out, whole * size), part, width, lanes, element, size).pack()
-    module.define(name, finish(f, small=False))
+    module.define(name, finish(f))
 
 
 def powers(width: int) -> list[tuple[int, int]]:
@@ -217,7 +217,7 @@ def group_of(size: int) -> int:
 
 
 def transpose(f: Builder, rows: Sequence[Value]) -> list[Value]:
-    """n vectors, n being 2 or 4, as matrices n × n side by side, each transposed: one shuffle within 128 bits a step."""
+    """n vectors (n is 2 or 4) as matrices n × n side by side, transposed by one shuffle within 128 bits a step."""
     n, lanes = len(rows), rows[0].lanes
 
     def unpack(a: Value, b: Value, unit: int, start: int) -> Value:

@@ -20,9 +20,12 @@ MAX_AXES = 16
 _ALIGN = 64
 _L2_LHS_BYTES = 192 * 1024
 _RESIDENT_BYTES = 512 * 1024
+_RESIDENT_CHUNKS = 64
 _MAX_ROWS = 768
 _MAX_COLUMNS = 768
 _WORD = 8
+WIDE_PANELS = 4
+"""Panels of columns that a single wide row covers: enough independent sums to hide the latency of fma."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Extents:
     def chunks(self) -> int:
         """Chunks of k; an empty sum has one, empty, whose result is +0."""
         return max(1, -(-self.k // CHUNK))
+
+    @property
+    def k_resident(self) -> bool:
+        """Whether a thread keeps the offset tables of all chunks, not just the current one's."""
+        return self.chunks <= _RESIDENT_CHUNKS
 
     @property
     def levels(self) -> int:
@@ -151,7 +159,7 @@ class Arguments:
         self.counts = tuple(max(1, n) for n in contraction.n_axes)
         b, m, n, k = self.counts
         names = ["tasks", "m", "n", "k", "m_block", "n_block", "m_cache", "m_tasks", "n_tasks", "chunks"]
-        names += ["lhs_resident", "lhs_bytes"]
+        names += ["lhs_resident", "lhs_bytes", "k_resident"]
         names += ["scratch.slot", "scratch.offset", "scratch.stride", "level_bytes"]
         names += [f"at.{region}" for region in regions(contraction)]
         names += _axis_names("size", b=b, m=m, n=n, k=k)
@@ -174,7 +182,7 @@ def _axis_names(prefix: str, **counts: int) -> list[str]:
 
 def regions(contraction: Contraction) -> tuple[str, ...]:
     """The parts of a thread's scratch: offset tables (i64) with their run flags, packed operands, levels, a tile."""
-    names = ["lk", "rk", "lk.runs", "rk.runs", "lm", "rn"]
+    names = ["lk", "rk", "lk.runs", "rk.runs", "lm", "rn", "rn.runs"]
     for kind, items in (("op", contraction.operands), ("linear", contraction.linears)):
         for i in range(len(items)):
             names += [f"{kind}{i}.m", f"{kind}{i}.n", f"{kind}{i}.runs"]
@@ -183,15 +191,17 @@ def regions(contraction: Contraction) -> tuple[str, ...]:
 
 def _region_bytes(c: Contraction, tile: Tile, blocking: Blocking, extents: Extents) -> dict[str, int]:
     size = c.dtype.itemsize
-    k_table, m_table, n_table = (_WORD * n for n in (CHUNK, blocking.m_block, blocking.n_block))
-    out = {"lk": k_table, "rk": k_table, "lk.runs": CHUNK, "rk.runs": CHUNK, "lm": m_table, "rn": n_table}
+    depth = CHUNK * (extents.chunks if extents.k_resident else 1)
+    k_table, m_table, n_table = (_WORD * n for n in (depth, blocking.m_block, blocking.n_block))
+    out = {"lk": k_table, "rk": k_table, "lk.runs": depth, "rk.runs": depth, "lm": m_table, "rn": n_table}
+    out["rn.runs"] = blocking.n_block
     for name in regions(c):
         if name.startswith(("op", "linear")):
             out[name] = {"m": m_table, "n": n_table, "runs": blocking.n_block}[name.split(".")[1]]
     kept = extents.chunks if blocking.resident(extents, size) else 1
     out["lhs"] = kept * CHUNK * blocking.m_cache * size
     out["rhs"] = CHUNK * blocking.n_block * size
-    out["tile"] = tile.rows * tile.columns * size
+    out["tile"] = WIDE_PANELS * tile.rows * tile.columns * size
     out["levels"] = extents.levels * _level_bytes(c, blocking)
     return out
 
@@ -220,7 +230,8 @@ def contraction_args(call: ContractionCall, target: Target, threads: int = 1) ->
     c = call.contraction
     extents, tile = Extents.of(c.n_axes, call.sizes), tile_for(c.dtype, target)
     blocking = choose_blocking(extents, c.dtype, tile, threads)
-    values = _block_values(extents, blocking, c.dtype.itemsize) | _scratch_values(call, tile, blocking, extents) | _address_values(call)
+    values = _block_values(extents, blocking, c.dtype.itemsize)
+    values |= _scratch_values(call, tile, blocking, extents) | _address_values(call)
     arguments = Arguments(c)
     return (tuple(values[name] for name in arguments.names),)
 
@@ -232,6 +243,7 @@ def _block_values(extents: Extents, blocking: Blocking, size: int) -> dict[str, 
         "m_block": blocking.m_block, "n_block": blocking.n_block, "m_cache": blocking.m_cache,
         "m_tasks": blocking.m_tasks, "n_tasks": blocking.n_tasks,
         "lhs_resident": int(blocking.resident(extents, size)), "lhs_bytes": CHUNK * blocking.m_cache * size,
+        "k_resident": int(extents.k_resident),
     }  # fmt: skip
 
 
@@ -263,7 +275,8 @@ def _address_values(call: ContractionCall) -> dict[str, int]:
 
 
 def _place_values(name: str, kinds: str, counts: Sequence[int], place: Place) -> dict[str, int]:
-    return {f"{name}.slot": place.slot, f"{name}.offset": place.offset} | _axis_values(name, kinds, counts, place.strides, 0)
+    strides = _axis_values(name, kinds, counts, place.strides, 0)
+    return {f"{name}.slot": place.slot, f"{name}.offset": place.offset} | strides
 
 
 def _axis_values(name: str, kinds: str, counts: Sequence[int], values: Sequence[int], none: int) -> dict[str, int]:

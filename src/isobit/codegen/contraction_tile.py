@@ -1,11 +1,20 @@
-"""The register tile of a contraction: one chunk of fused multiply-adds, then its place in the tree of chunks."""
+"""The register tiles of a contraction: one chunk of fused multiply-adds, then its place in the tree of chunks.
+
+The plain tile reads both operands packed. The direct ones read columns of rhs that are neighbours in memory where they
+lie: one packs them on the way (the first of many rows gets packing for nothing), one is a single wide row.
+"""
 
 from __future__ import annotations
 
-from isobit.codegen.contraction_pack import finish
+from collections.abc import Sequence
+
+from isobit.codegen.contraction_pack import finish, read
 from isobit.codegen.contraction_plan import Tile
-from isobit.codegen.emit import Builder, Module, Value, i64, zero
+from isobit.codegen.emit import Builder, Module, Value, Variable, i64, zero
 from isobit.codegen.multiply_add import fma
+
+_AHEAD = 16  # k that the packing tile prefetches ahead: rows of rhs often lie a page apart, where nothing else does
+_TREE = [("i64", "merge"), ("ptr", "levels"), ("i64", "level_bytes"), ("ptr", "out")]
 
 
 def define_tile(module: Module, name: str, rows: int, tile: Tile, element: str, size: int) -> None:
@@ -16,60 +25,102 @@ def define_tile(module: Module, name: str, rows: int, tile: Tile, element: str, 
     counter). The result goes to `out`, row-major, as wide as the tile.
     """
     operands = [("ptr noalias readonly", "a"), ("ptr noalias readonly", "b"), ("i64", "count")]
-    tree = [("i64", "merge"), ("ptr", "levels"), ("i64", "level_bytes"), ("ptr", "out")]
-    f = Builder(module, name, "void", [*operands, *tree])
-    emit = _Tile(f, rows, tile, element, size)
-    count = Value("%count", "i64")
+    f = Builder(module, name, "void", [*operands, *_TREE])
+    sums = _Sums(f, rows, tile.vectors, tile, element, size)
+    count, columns_bytes = Value("%count", "i64"), tile.columns * size
+
+    def step(k: Value, ahead: int) -> None:
+        b = f.offset(f.offset(Value("%b", "ptr"), f.mul(k, columns_bytes)), ahead * columns_bytes)
+        places = [f.offset(b, v * tile.lanes * size) for v in range(tile.vectors)]
+        sums.accumulate(k, ahead, [f.load(place, element, tile.lanes) for place in places])
+
     unroll = tile.unroll if rows == tile.rows else 1
     whole = f.binary("and", count, i64(-unroll))
     with f.loop(0, whole, unroll) as k:
-        for step in range(unroll):
-            emit.accumulate(k, step)
+        for ahead in range(unroll):
+            step(k, ahead)
     if unroll > 1:
         with f.loop(whole, count) as k:
-            emit.accumulate(k, 0)
-    emit.merge()
-    emit.write()
+            step(k, 0)
+    sums.finish()
     module.define(name, finish(f, small=False))
 
 
-class _Tile:
-    """Statements on the accumulators, which are variables that LLVM keeps in registers."""
+def define_direct(
+    module: Module, name: str, rows: int, panels: int, tile: Tile, element: str, size: int, packs: bool
+) -> None:
+    """`name(a, base, columns, ks, count, panel_bytes, out_bytes, packed, merge, levels, level_bytes, out)`.
 
-    def __init__(self, f: Builder, rows: int, tile: Tile, element: str, size: int) -> None:
+    As a tile over `panels` panels, whose columns lie at base + columns[c] + ks[k], neighbours within each vector. The
+    panels' tiles are `panel_bytes` apart in `levels`, `out_bytes` in `out`. If `packs`, rhs goes to `packed` too.
+    """
+    pointers = [("ptr", n) for n in ("base", "columns", "ks")]
+    numbers = [("i64", "count"), ("i64", "panel_bytes"), ("i64", "out_bytes"), ("ptr noalias", "packed")]
+    f = Builder(module, name, "void", [("ptr noalias readonly", "a"), *pointers, *numbers, *_TREE])
+    vectors = panels * tile.vectors
+    sums = _Sums(f, rows, vectors, tile, element, size)
+    ks, count = Value("%ks", "ptr"), Value("%count", "i64")
+    columns = [read(f, Value("%columns", "ptr"), v * tile.lanes) for v in range(vectors)]
+    sources = [f.offset(Value("%base", "ptr"), column) for column in columns]
+    with f.loop(0, count) as k:
+        offset = read(f, ks, k)
+        right = [f.load(f.offset(s, offset), element, tile.lanes) for s in sources]
+        if packs:
+            _prefetch(f, sources, read(f, ks, f.minimum(f.add(k, _AHEAD), f.sub(count, 1))))
+            to = f.offset(Value("%packed", "ptr"), f.mul(k, tile.columns * size))
+            for v, vector in enumerate(right):
+                f.store(vector, f.offset(to, v * tile.lanes * size), size)
+        sums.accumulate(k, 0, right)
+    sums.finish(Value("%panel_bytes", "i64"), Value("%out_bytes", "i64"))
+    module.define(name, finish(f, small=False))
+
+
+def _prefetch(f: Builder, sources: Sequence[Value], offset: Value) -> None:
+    """The first and the last column's line into L1."""
+    f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    for source in dict.fromkeys((sources[0], sources[-1])):
+        f.raw(f"  call void @llvm.prefetch.p0({f.offset(source, offset).typed}, i32 0, i32 3, i32 1)")
+
+
+class _Sums:
+    """The accumulators of a tile: variables that LLVM keeps in registers."""
+
+    def __init__(self, f: Builder, rows: int, vectors: int, tile: Tile, element: str, size: int) -> None:
         self.f, self.tile, self.element, self.size = f, tile, element, size
         start = zero(element, tile.lanes)
-        self.sums = [[f.variable(start) for _ in range(tile.vectors)] for _ in range(rows)]
+        self.sums = [[f.variable(start) for _ in range(vectors)] for _ in range(rows)]
 
-    def accumulate(self, k: Value, step: int) -> None:
-        """One k for all accumulators."""
-        f, tile, size = self.f, self.tile, self.size
-        a = f.offset(Value("%a", "ptr"), f.mul(k, tile.rows * size))
-        b = f.offset(Value("%b", "ptr"), f.mul(k, tile.columns * size))
-        right = [f.load(f.offset(b, self._offset(step, v)), self.element, tile.lanes) for v in range(tile.vectors)]
+    def accumulate(self, k: Value, ahead: int, right: Sequence[Value]) -> None:
+        """One k, `ahead` of `k`, for all accumulators."""
+        f, size = self.f, self.size
+        a = f.offset(Value("%a", "ptr"), f.mul(k, self.tile.rows * size))
         for i, row in enumerate(self.sums):
-            value = f.load(f.offset(a, (step * tile.rows + i) * size), self.element)
-            left = f.splat(value, tile.lanes)
+            value = f.load(f.offset(a, (ahead * self.tile.rows + i) * size), self.element)
+            left = f.splat(value, self.tile.lanes)
             for total, vector in zip(row, right):
                 total.set(fma(f, left, vector, total.get()))
 
-    def _offset(self, row: int, vector: int) -> int:
-        return (row * self.tile.columns + vector * self.tile.lanes) * self.size
-
-    def merge(self) -> None:
-        """Add the earlier subtrees, the nearest (smallest) first."""
+    def finish(self, panel_bytes: Value | None = None, out_bytes: Value | None = None) -> None:
+        """Add the earlier subtrees, the nearest (smallest) first; write the result."""
         f, left = self.f, self.f.variable(Value("%merge", "i64"))
         with f.repeat_while(lambda: f.compare("ne", left.get(), 0)):
             bits = left.get()
             level = f.intrinsic("cttz", [bits], [Value("true", "i1")])
             held = f.offset(Value("%levels", "ptr"), f.mul(level, Value("%level_bytes", "i64")))
-            for i, row in enumerate(self.sums):
-                for v, total in enumerate(row):
-                    earlier = f.load(f.offset(held, self._offset(i, v)), self.element, self.tile.lanes)
-                    total.set(f.binary("fadd", earlier, total.get()))
+            for total, place in self._places(held, panel_bytes):
+                total.set(f.binary("fadd", f.load(place, self.element, self.tile.lanes), total.get()))
             left.set(f.binary("and", bits, f.sub(bits, 1)))
+        for total, place in self._places(Value("%out", "ptr"), out_bytes):
+            f.store(total.get(), place, self.size)
 
-    def write(self) -> None:
-        for i, row in enumerate(self.sums):
-            for v, total in enumerate(row):
-                self.f.store(total.get(), self.f.offset(Value("%out", "ptr"), self._offset(i, v)))
+    def _places(self, base: Value, panel_bytes: Value | None) -> list[tuple[Variable, Value]]:
+        """Each accumulator with its address in tiles that start at `base`, one for every panel."""
+        f, tile = self.f, self.tile
+        places = []
+        for v in range(len(self.sums[0])):
+            panel, inside = divmod(v, tile.vectors)
+            start = f.offset(base, f.mul(panel_bytes, panel)) if panel and panel_bytes else base
+            for i, row in enumerate(self.sums):
+                at = (i * tile.columns + inside * tile.lanes) * self.size
+                places.append((row[v], f.offset(start, at)))
+        return places
