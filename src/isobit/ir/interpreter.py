@@ -104,7 +104,7 @@ class _Grid:
         if not index:
             return source.reshape((1,) * len(self.place))
         if e.fill is None:
-            return source[tuple(np.broadcast_arrays(*index))]
+            return np.asarray(source[tuple(np.broadcast_arrays(*index))])
         inside = np.logical_and.reduce(
             np.broadcast_arrays(*((i >= 0) & (i < n) for i, n in zip(index, source.shape, strict=True)))
         )

@@ -9,18 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from isobit.arithmetic.dtypes import DType
+from isobit.arithmetic.functions import FUNCTIONS
 from isobit.ir.expr import Const, Expr, Scalar, axes, call, const
 from isobit.ir.expr import where as select
 from isobit.ir.graph import Graph, Value
+from isobit.ir.ops import ELEMENTARY
 from isobit.operators.elements import Operand, broadcast_shape, compute_dtype, pointwise, read
 from isobit.operators.registry import bit_move, operator, recast
 
 INF = float("inf")
 
 
+def function(name: str, *args: Expr) -> Expr:
+    """An elementary function; NotImplementedError where ARITHMETIC.md's reference does not have it yet."""
+    if name not in FUNCTIONS:
+        raise NotImplementedError(f"{name} is not in the reference of version 1 yet")
+    return call(name, *args)
+
+
 def _unary(name: str) -> Callable[[Value], Value]:
+    compute = function if name in ELEMENTARY else call
+
     def fn(x: Value) -> Value:
-        return pointwise(lambda a: call(name, a), x)
+        return pointwise(lambda a: compute(name, a), x)
 
     fn.__name__, fn.__doc__ = name, f"{name}(x), one rounding."
     return operator(fn)
@@ -150,14 +161,14 @@ def round_(x: Value, decimals: int = 0) -> Value:
 def pow_(x: Operand, y: Operand) -> Value:
     """x^y. Constant exponents ½, −½, 2 and −1 are sqrt, rsqrt, x·x and 1 ÷ x (their zeros and infinities too)."""
     if isinstance(y, Value):
-        return pointwise(lambda a, b: call("pow", a, b), x, y)
+        return pointwise(lambda a, b: function("pow", a, b), x, y)
     if isinstance(x, Value) and not x.dtype.is_float:
         return _integer_power(x, y)
     special: dict[float, Callable[[Expr], Expr]] = {
         0.0: lambda a: a.like(1), 1.0: lambda a: a, 2.0: lambda a: a * a, -1.0: lambda a: 1 / a,
         0.5: lambda a: call("sqrt", a), -0.5: lambda a: call("rsqrt", a),
     }  # fmt: skip
-    return pointwise(special.get(float(y), lambda a: call("pow", a, a.like(y))), x)
+    return pointwise(special.get(float(y), lambda a: function("pow", a, a.like(y))), x)
 
 
 def _integer_power(x: Value, k: Scalar) -> Value:

@@ -13,6 +13,7 @@ from isobit.ir.expr import Axis, Expr, call, const
 from isobit.ir.expr import where as select
 from isobit.ir.graph import Shape, Value
 from isobit.operators.elements import pointwise
+from isobit.operators.pointwise import function
 from isobit.operators.registry import operator
 
 Dims = Sequence[int] | int | None
@@ -209,8 +210,8 @@ def norm(x: Value, p: float = 2, dims: Dims = None, keepdim: bool = False) -> Va
         return fold("sum", x, over, keepdim, _abs)
     if p == 2:
         return pointwise(lambda s: call("sqrt", s), fold("sum", x, over, keepdim, lambda a: a * a))
-    powers = fold("sum", x, over, keepdim, lambda a: call("pow", _abs(a), a.like(p)))
-    return pointwise(lambda s: call("pow", s, const(1 / p, s.dtype)), powers)
+    powers = fold("sum", x, over, keepdim, lambda a: function("pow", _abs(a), a.like(p)))
+    return pointwise(lambda s: function("pow", s, const(1 / p, s.dtype)), powers)
 
 
 def _abs(a: Expr) -> Expr:

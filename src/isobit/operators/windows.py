@@ -128,7 +128,24 @@ class Uniform:
         return _least(stop, self.extent) - call("max", start, start.like(0))
 
     def phases(self) -> list[Phase]:
+        if self.outputs == 1 and self.padding == 0 and self.dilation == 1 and self.kernel == self.extent:
+            return [WholePhase(0, 1, self.extent, taps=1)]
+        if self.stride > MOST_PHASES and self.kernel <= self.stride and self.dilation == 1:
+            return [QuotientPhase(0, 1, self.extent, taps=1, windows=self)]
         return phases(self.extent, self.kernel, self.stride, self.padding, self.dilation)
+
+
+@dataclass(frozen=True)
+class WholePhase(Phase):
+    """Every input lies in the one window there is."""
+
+    def output_ascending(self, q: Axis, t: Axis) -> Position:
+        return Affine()
+
+
+MOST_PHASES = 2
+"""Windows that do not overlap and lie further apart are found by division: one statement instead of stride many. Each
+input meets at most one of them, so that no order, hence no bit, depends on the choice."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +188,20 @@ class AdaptivePhase(Phase):
     def meets(self, q: Axis, t: Axis) -> Expr | None:
         w = self.windows
         return as_expr(self.output_ascending(q, t)) < _ceil_div(q * w.outputs + w.outputs, w.extent)
+
+
+@dataclass(frozen=True)
+class QuotientPhase(Phase):
+    """Input i can only lie in window ⌊(i + padding) ÷ stride⌋, if that is long enough."""
+
+    windows: Uniform = Uniform(1, 1, 1, 1, 0)
+
+    def output_ascending(self, q: Axis, t: Axis) -> Position:
+        return _floor_div(q + self.windows.padding, self.windows.stride)
+
+    def meets(self, q: Axis, t: Axis) -> Expr | None:
+        start = as_expr(self.output_ascending(q, t)) * self.windows.stride
+        return coord(q + self.windows.padding) - start < self.windows.kernel
 
 
 def _span(i: int, w: Adaptive) -> int:
