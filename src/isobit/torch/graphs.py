@@ -32,15 +32,23 @@ from isobit.torch.table import Builder, Pass, Statement, Table
 
 
 class GraphCompiler:
-    """Compiles one traced graph. `monitor` gives the hole monitor at the time a hole runs."""
+    """Compiles one traced graph. `monitor` gives the hole monitor at the time a hole runs. `host_views`: results that
+    are views of others are made by PyTorch, so that they share memory; else they are computed like the rest."""
 
-    def __init__(self, engine: Engine, table: Table, monitor: Callable[[], HoleMonitor]) -> None:
+    def __init__(
+        self, engine: Engine, table: Table, monitor: Callable[[], HoleMonitor], *, host_views: bool = True
+    ) -> None:
         self.engine = engine
         self.table = table
         self.monitor = monitor
+        self.host_views = host_views
 
     def __call__(self, module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return _Builder(self, module).program().boxed()
+        return self.program(module).boxed()
+
+    def program(self, module: fx.GraphModule) -> Program:
+        """The steps that compute `module`, compiled when they first run."""
+        return _Builder(self, module).program()
 
 
 class _Piece:
@@ -179,6 +187,7 @@ class _Builder:
             with monitor.running():
                 return target(*args, **kwargs)
 
+        run.__qualname__ = name
         return run
 
     def push(self, step: Step, reads: list[int], *results: fx.Node) -> None:
@@ -199,7 +208,7 @@ class _Builder:
 
     def is_view_of_held(self, node: fx.Node) -> bool:
         """Whether the node is a chain of views of a tensor that a register holds: then no element need move."""
-        return _is_view(node) and (node.args[0] in self.held or self.is_view_of_held(node.args[0]))  # type: ignore[arg-type]
+        return self.compiler.host_views and _is_view(node) and (node.args[0] in self.held or self.is_view_of_held(node.args[0]))  # type: ignore[arg-type]
 
     def wanted(self) -> list[fx.Node]:
         """Nodes of the piece that something outside it may read: all with a user that is not written in it."""
@@ -212,7 +221,7 @@ class _Builder:
     def close(self, nodes: list[fx.Node]) -> None:
         """Ends the piece: it computes `nodes` into registers."""
         piece, self.piece = self.piece, _Piece()
-        moved = [n for n in nodes if _is_view(n) and self.root(n) in piece.values]
+        moved = [n for n in nodes if self.compiler.host_views and _is_view(n) and self.root(n) in piece.values]
         direct = list(dict.fromkeys([n for n in nodes if n not in moved] + [self.root(n) for n in moved]))
         direct = [n for n in direct if n not in self.held]
         if direct:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from isobit.runtime.engine import Engine
-from isobit.torch.dtypes import Unowned
+from isobit.torch.dtypes import INTEGERS, Unowned
 from isobit.torch.holes import HoleMonitor
 from isobit.torch.library import draw_key
-from isobit.torch.lowering import one_dtype, without_floats
+from isobit.torch.lowering import one_dtype, tensors_in, without_floats
 from isobit.torch.memory import resize_output
-from isobit.torch.plan import Plan, PlanMaker, collect, shapes_of
-from isobit.torch.random import key_slots
+from isobit.torch.plan import Plan, PlanMaker, empty
+from isobit.torch.shapes import shapes_of
 from isobit.torch.signature import Kind, Signature, Slot, signature
 from isobit.torch.table import Statement
 
 Kernel = Callable[..., Any]
-Place = tuple[int, int | None]  # a slot, and the item of a list
-# A plan, its run-time numbers and what it overwrites; or why it is a hole; or None: exact on PyTorch's kernel.
-Entry = tuple[Plan, tuple[bool, ...], tuple[Place, ...]] | str | None
+Entry = Plan | str | None  # a plan; why the call is a hole; None: exact on PyTorch's kernel
+Tensors = Sequence[torch.Tensor]
 
-_LITERAL = (0, 1)
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_LITERAL = frozenset({"0.0", "1.0", "0", "1", "False", "True"})
 
 
 class Holder:
@@ -31,6 +32,15 @@ class Holder:
 
     def __init__(self) -> None:
         self.monitor = HoleMonitor()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A call's tensors and run-time numbers in schema order, and the key of its plan."""
+
+    key: tuple[Any, ...]
+    tensors: list[Any]
+    numbers: list[float]
 
 
 class StatementKernel:
@@ -45,102 +55,123 @@ class StatementKernel:
         self.original = original
         self.holder = holder
         self.plans: dict[Any, Entry] = {}
-        self.inputs = sum(not s.is_out for s in self.signature.slots)
         self.written = () if overload is functional else _written(self.signature)
-        self.numeric = tuple(_numeric(s, statement) for s in self.signature.slots)
+        self.numeric = tuple(_is_numeric(s, statement) for s in self.signature.slots)
+        self.numeric_by_name = {s.name: _is_numeric(s, statement) for s in self.signature.slots}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        values = self.signature.bind(args, kwargs)
+        return self.invoke((), args, kwargs)
+
+    def invoke(self, leading: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Runs the call; `leading` are tensors that the statement takes before the arguments."""
+        given = self.collect(leading, args, kwargs)
         try:
-            entry = self.plans[self.key(values)]
+            entry = self.plans[given.key]
         except KeyError:
-            entry = self.make(values)
-            self.plans[self.key(values)] = entry  # an `out=` tensor may have been resized
+            entry = self.make(leading, args, kwargs)
+            given = self.collect(leading, args, kwargs)  # an `out=` tensor may have been resized
+            self.plans[given.key] = entry
+        if type(entry) is Plan:
+            return self.answer(entry.run(given.tensors, given.numbers))
         if entry is None:
             return self.original(*args, **kwargs)
-        if type(entry) is str:
-            return run_hole(self.holder, self.signature.name, entry, self.original, args, kwargs)
-        plan, run_time, places = entry  # type: ignore[misc]
-        given = collect(self.functional_values(values), run_time)
-        results = plan.run(given.tensors, given.numbers, [at(values, p) for p in places])
-        return self.answer(values, results)
+        return run_hole(self.holder, self.signature.name, str(entry), self.original, args, kwargs)
 
-    def functional_values(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The arguments of the functional form."""
-        return values[: self.inputs]
-
-    def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Everything the plan depends on: layouts, attributes, and of run-time numbers the type alone."""
+    def collect(self, leading: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
+        """Sorts the arguments out. The key holds all a plan depends on: layouts, attributes, and of run-time numbers
+        the type alone. PyTorch leaves defaults out, so equal calls look equal.
+        """
         parts: list[Any] = []
-        for value, numeric in zip(values, self.numeric, strict=True):
-            if isinstance(value, torch.Tensor):
-                parts += (value.dtype, value.shape, value.stride())
-            elif type(value) in (list, tuple):
-                parts.append(tuple(_item_key(v) for v in value))
-            elif numeric and value not in _LITERAL and self.reads_at_run_time(value, values):
-                parts.append(type(value))
+        tensors: list[Any] = list(leading)
+        numbers: list[float] = []
+        numeric: Sequence[bool] = self.numeric
+        if kwargs:
+            parts += kwargs
+            args = (*args, *kwargs.values())
+            numeric = (*numeric[: len(args) - len(kwargs)], *[self.numeric_by_name[n] for n in kwargs])
+        floating = False
+        for value, may_run_time in zip(args, numeric, strict=False):
+            kind = type(value)
+            if kind in _TENSORS or isinstance(value, torch.Tensor):
+                dtype = value.dtype
+                parts += (dtype, value.shape, value.stride())
+                floating = floating or dtype not in INTEGERS
+                tensors.append(value)
+            elif kind is float or kind is int or kind is bool:
+                if may_run_time and (floating or kind is float) and repr(value) not in _LITERAL:
+                    parts.append(kind)
+                    numbers.append(value)
+                else:
+                    parts += (kind, repr(value))
+            elif kind is list or kind is tuple:
+                parts.append(len(value))
+                for item in value:
+                    if isinstance(item, torch.Tensor):
+                        dtype = item.dtype
+                        parts += (dtype, item.shape, item.stride())
+                        floating = floating or dtype not in INTEGERS
+                        tensors.append(item)
+                    else:
+                        parts.append(item)
             else:
-                parts += (type(value), str(value) if type(value) is float else value)
-        if not any_floating(values):
-            parts.append(torch.get_default_dtype())
-        return tuple(parts)
+                parts.append(value)
+        if not floating:
+            parts.append(torch.get_default_dtype())  # which integers promote to
+        return Given(tuple(parts), tensors, numbers)
 
-    def reads_at_run_time(self, value: Any, values: Sequence[Any]) -> bool:
-        """Whether a number that is neither 0 nor 1 is read when the program runs (see lowering.is_run_time)."""
-        return type(value) is float or (isinstance(value, int) and any_floating(values[: self.inputs]))
-
-    def answer(self, values: Sequence[Any], results: list[Any]) -> Any:
+    def answer(self, results: list[Any]) -> Any:
         """What the operator returns."""
-        if self.written:
-            results = [values[k] for k in self.written]
-        if not self.signature.returns:
-            return None
-        return results[0] if len(results) == 1 else tuple(results)
+        if len(results) == 1 and self.signature.returns == 1:
+            return results[0]
+        return tuple(results[: self.signature.returns]) if self.signature.returns else None
 
-    def make(self, values: list[Any]) -> Entry:
+    def make(self, leading: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
         """The plan of a call that is new; errors in the arguments are PyTorch's own."""
-        given = self._with_dtype(list(self.functional_values(values)), values)
-        outs = [values[k] for k in self.written]
+        values = self.signature.bind(args, kwargs)
+        functional = [*leading, *self.functional_values(values)]
+        outs = self.outputs(len(leading), values)
         try:
-            metas, results = shapes_of(self.maker.functional, given)
-            if self._is_exact(metas, [*results, *outs]):
+            fakes, results = shapes_of(self.maker.functional, functional)
+            if self._is_exact(fakes, [*results, *(t for _, t in outs)]):
                 return None
-            self._fit(values, results)
-            run_time = self.maker.run_time(given, any_floating(given))
-            plan, names = self.maker.make(given, metas, results, run_time, outs)
+            self._fit(outs, results)
+            run_time = self.maker.run_time(functional, any_floating(functional))
+            return self.maker.make(functional, fakes, results, run_time, outs)
         except Unowned as reason:
             return str(reason)
-        places = [*((k, None) for k in self.written), *self._mutated(names)]
-        return plan, run_time, tuple(places)
 
-    def _is_exact(self, metas: Sequence[Any], results: Sequence[Any]) -> bool:
+    def functional_values(self, values: Sequence[Any]) -> list[Any]:
+        """The arguments of the functional form. Into an `out=` tensor a reduction computes in its dtype, if none is
+        asked for.
+        """
+        pairs = list(zip(self.signature.slots, values, strict=True))
+        into = [v.dtype for s, v in pairs if s.is_out]
+        inputs = [(s, v) for s, v in pairs if not s.is_out and s.kind is not Kind.GENERATOR]
+        return [into[0] if s.name == "dtype" and v is None and into else v for s, v in inputs]
+
+    def outputs(self, position: int, values: Sequence[Any]) -> list[tuple[int, torch.Tensor]]:
+        """(position among the call's tensors, tensor) of what takes the results."""
+        found = []
+        for k, value in enumerate(values):
+            if k in self.written:
+                found.append((position, value))
+            position += len(tensors_in(value))
+        return found
+
+    def _is_exact(self, fakes: Sequence[Any], results: Sequence[Any]) -> bool:
         """Whether PyTorch's own kernel gives the exact result: integers alone, or a move within one dtype."""
         if self.statement.random or self.statement.name.startswith("isobit::"):
             return False
-        return without_floats(metas, results) or (self.statement.uniform and one_dtype(metas, results))
+        return without_floats(fakes, results) or (self.statement.uniform and one_dtype(fakes, results))
 
-    def _mutated(self, names: Sequence[str]) -> list[Place]:
-        """Where the arguments that the functional form overwrites stand; of a list, every tensor."""
-        slots = [s.name for s in self.signature.slots]
-        return [(slots.index(n.partition("#")[0]), int(n.partition("#")[2]) if "#" in n else None) for n in names]
-
-    def _with_dtype(self, given: list[Any], values: Sequence[Any]) -> list[Any]:
-        """Reductions into an `out=` tensor compute in its dtype, if none is asked for."""
-        for k, slot in enumerate(self.maker.functional.slots):
-            into = self.written and self.signature.slots[self.written[0]].is_out
-            if slot.name == "dtype" and given[k] is None and into:
-                given[k] = values[self.written[0]].dtype
-        return given
-
-    def _fit(self, values: Sequence[Any], results: Sequence[Any]) -> None:
+    def _fit(self, outs: Sequence[tuple[int, torch.Tensor]], results: Sequence[Any]) -> None:
         """Resizes `out=` tensors; raises where a result does not fit what it is written to."""
-        for k, result in zip(self.written, results, strict=bool(self.written)):
-            target, slot = values[k], self.signature.slots[k]
+        for (_, target), result in zip(outs, results, strict=bool(outs)):
             if not torch.can_cast(result.dtype, target.dtype):
                 raise RuntimeError(
                     f"result type {_name(result.dtype)} can't be cast to the desired output type {_name(target.dtype)}"
                 )
-            if slot.is_out:
+            if self.signature.slots[-1].is_out:
                 resize_output(target, result.shape)
             elif tuple(result.shape) != tuple(target.shape):
                 raise RuntimeError(
@@ -155,44 +186,75 @@ class RandomKernel(StatementKernel):
         self, engine: Engine, statement: Statement, functional: Any, overload: Any, original: Kernel, holder: Holder
     ) -> None:
         super().__init__(engine, statement, functional, overload, original, holder)
-        self.kept = key_slots(self.signature)
-        self.generator = next((k for k, s in enumerate(self.signature.slots) if s.kind is Kind.GENERATOR), None)
         self.written = _written(self.signature)
 
-    def key(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        plain = [None if k == self.generator else v for k, v in enumerate(values)]
-        return super().key(plain)
-
-    def functional_values(self, values: Sequence[Any]) -> Sequence[Any]:
-        generator = values[self.generator] if self.generator is not None else None
-        return [draw_key(generator), *(values[k] for k in self.kept)]
-
-    def make(self, values: list[Any]) -> Entry:
-        state = torch.default_generator.get_state()  # making a plan must not advance it
-        plain = [None if k == self.generator else v for k, v in enumerate(values)]
-        entry = super().make(plain)
-        torch.default_generator.set_state(state)
-        return entry
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        key = draw_key(kwargs.pop("generator", None))  # in every schema a generator is a keyword
+        return self.invoke((key,), args, kwargs)
 
 
-def at(values: Sequence[Any], place: Place) -> Any:
-    """The tensor at a place."""
-    slot, item = place
-    return values[slot] if item is None else values[slot][item]
+def with_lane(kernel: StatementKernel) -> Kernel:
+    """`kernel` behind a shorter way for what small models call most: one or two tensors in, one fresh tensor out."""
+    kinds = [s.kind for s in kernel.signature.slots]
+    if kernel.written or kernel.signature.returns != 1:
+        return kernel
+    if kinds == [Kind.TENSOR]:
+        return _unary_lane(kernel)
+    if kinds[:2] == [Kind.TENSOR] * 2 and all(s.keyword for s in kernel.signature.slots[2:]):
+        return _binary_lane(kernel)
+    return kernel
+
+
+def _unary_lane(kernel: StatementKernel) -> Kernel:
+    known: dict[Any, Any] = {}
+
+    def lane(x: torch.Tensor) -> Any:
+        found = known.get((x.dtype, x.shape, x.stride()))
+        if found is None:
+            result = kernel(x)
+            _remember(known, (x.dtype, x.shape, x.stride()), kernel.plans.get(kernel.collect((), (x,), {}).key))
+            return result
+        call, fresh = found
+        out = empty(*fresh)
+        call(x.data_ptr(), out.data_ptr())
+        return out
+
+    return lane
+
+
+def _binary_lane(kernel: StatementKernel) -> Kernel:
+    known: dict[Any, Any] = {}
+
+    def lane(x: Any, y: Any, **rest: Any) -> Any:
+        try:
+            key = (x.dtype, x.shape, x.stride(), y.dtype, y.shape, y.stride())
+            call, fresh = known[key]
+        except (AttributeError, KeyError):
+            result = kernel(x, y, **rest)
+            if not rest and isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+                _remember(known, key, kernel.plans.get(kernel.collect((), (x, y), {}).key))
+            return result
+        if rest:
+            return kernel(x, y, **rest)
+        out = empty(*fresh)
+        call(x.data_ptr(), y.data_ptr(), out.data_ptr())
+        return out
+
+    return lane
+
+
+def _remember(known: dict[Any, Any], key: Any, plan: Entry) -> None:
+    """Files a plan that a lane can run: of floats, as with integers alone the default dtype counts, too."""
+    if isinstance(plan, Plan) and not all(part in INTEGERS for part in key if isinstance(part, torch.dtype)):
+        known[key] = plan.call, plan.fresh[0]
 
 
 def _written(full: Signature) -> tuple[int, ...]:
     return tuple(k for k, s in enumerate(full.slots) if s.written)
 
 
-def _numeric(slot: Slot, statement: Statement) -> bool:
+def _is_numeric(slot: Slot, statement: Statement) -> bool:
     return slot.kind in (Kind.NUMBER, Kind.TENSOR) and slot.name not in statement.static
-
-
-def _item_key(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (value.dtype, value.shape, value.stride())
-    return (type(value), value)
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -203,16 +265,11 @@ def _name(dtype: torch.dtype) -> str:
 
 def any_floating(values: Sequence[Any]) -> bool:
     """Whether a tensor among the arguments holds floats."""
-    return any(
-        t.is_floating_point()
-        for v in values
-        for t in (v if type(v) in (list, tuple) else (v,))
-        if isinstance(t, torch.Tensor)
-    )
+    return any(t.dtype not in INTEGERS for t in tensors_in(*values))
 
 
 def run_hole(
-    holder: Holder, name: str, reason: str, original: Kernel, args: Sequence[Any], kwargs: dict[str, Any]
+    holder: Holder, name: str, reason: str, original: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Reports the hole, then runs PyTorch's kernel."""
     monitor = holder.monitor
@@ -240,6 +297,3 @@ def hole_kernel(name: str, reason: str, original: Kernel, holder: Holder) -> Ker
         return run_hole(holder, name, reason, original, args, kwargs)
 
     return kernel
-
-
-__all__ = ["Entry", "Holder", "Kernel", "RandomKernel", "Signature", "StatementKernel", "any_floating", "decomposition_kernel", "hole_kernel", "run_hole"]

@@ -20,7 +20,7 @@ import torch
 from isobit.runtime.engine import Engine, EngineOptions
 from isobit.torch.events import Event
 from isobit.torch.holes import UNNAMED, HoleMonitor
-from isobit.torch.kernels import Holder, Kernel, RandomKernel, StatementKernel, decomposition_kernel, hole_kernel
+from isobit.torch.kernels import Holder, Kernel, RandomKernel, StatementKernel, decomposition_kernel, hole_kernel, with_lane
 from isobit.torch.operators import table
 from isobit.torch.original import cpu_kernels, is_composite_implicit, original
 from isobit.torch.library import library
@@ -124,7 +124,7 @@ def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, ho
     if entry.random:
         pure = pure_overload(signature(functional).name)
         return RandomKernel(engine, entry, pure, overload, original(name), holder)
-    return StatementKernel(engine, entry, functional, overload, original(name), holder)
+    return with_lane(StatementKernel(engine, entry, functional, overload, original(name), holder))
 
 
 def _holes(named: set[str], holder: Holder) -> list[Registration]:

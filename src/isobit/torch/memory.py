@@ -38,20 +38,21 @@ def overlaps_itself(layout: Layout) -> bool:
     return False
 
 
-def is_elementwise(graph: Graph, position: int, outputs: Sequence[int]) -> bool:
-    """Whether every output reads input `position` only at the place it writes: then it may overwrite it."""
+def is_elementwise(graph: Graph, position: int, output: int) -> bool:
+    """Whether output `output` alone reads input `position`, each element only where it writes it: then it may
+    overwrite it, in whatever order the outputs are computed.
+    """
     source = next(n for n in graph.nodes if isinstance(n.stmt, Input) and n.stmt.position == position)
-    tainted = {source.id}
+    readers = {source.id}
     for node in graph.nodes:
-        reads = [r for r in _reads(node.stmt) if r[0] in tainted]
-        if not reads:
+        found = [index for origin, index in _reads(node.stmt) if origin in readers]
+        if not found:
             continue
-        if not isinstance(node.stmt, Map) or node.shape != source.shape:
+        plain = isinstance(node.stmt, Map) and node.shape == source.shape
+        if not plain or any(index != tuple(map(Affine.of, node.stmt.axes)) for index in found):  # type: ignore[union-attr]
             return False
-        if any(index != tuple(map(Affine.of, node.stmt.axes)) for _, index in reads):
-            return False
-        tainted.add(node.id)
-    return True
+        readers.add(node.id)
+    return not readers & {i for i in graph.outputs if i != output}
 
 
 def _reads(stmt: Any) -> list[tuple[int, Any]]:

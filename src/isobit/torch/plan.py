@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from ctypes import addressof, c_double
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isobit.arithmetic.dtypes import DType
 from isobit.ir.graph import Graph, Value
-from isobit.ir.layout import Layout, contiguous_strides
+from isobit.ir.layout import Layout
 from isobit.operators.registry import recast
 from isobit.runtime.engine import Engine, Executable
-from isobit.torch.dtypes import TO_TORCH, is_plain, layout_of
-from isobit.torch.lowering import (
-    is_run_time,
-    map_tensors,
-    number_input,
-    write_statement,
-)
+from isobit.torch.dtypes import TO_TORCH, layout_of
+from isobit.torch.lowering import is_run_time, number_input, write_statement
 from isobit.torch.memory import OVERLAPS_ITSELF, fresh_strides, is_elementwise, overlaps_itself, span
-from isobit.torch.signature import Kind, Signature, Slot
+from isobit.torch.signature import Signature
 from isobit.torch.table import Result, Statement
 
 empty = torch._C._dynamo.guards._empty_strided_cpu  # torch.empty_strided without the dispatcher: 1 µs less
 
 Fresh = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A tensor the call overwrites. `direct`: the program may write it while it reads the inputs in `shared`."""
+    """A tensor that the program overwrites: number `position` among the call's tensors.
 
+    Inputs in `shared` may lie right under it, as each of their elements is read only where it is overwritten.
+    """
+
+    position: int
     layout: Layout
-    direct: bool
     shared: frozenset[int]
 
     @property
@@ -45,117 +42,67 @@ class Target:
         return span(self.layout)
 
 
-class Plan:
-    """A compiled call. `targets` are the overwritten tensors, in the order of the program's last outputs."""
+def caller(executable: Executable) -> Call:
+    """The cheapest way into a program: the addresses of its inputs, then of its outputs, as arguments."""
+    direct: Call | None = getattr(executable, "call", None)
+    if direct is not None:
+        return direct
+    n: int = len(executable.inputs)  # type: ignore[attr-defined]
+    return lambda *addresses: executable.run(addresses[:n], addresses[n:])
 
-    __slots__ = ("executable", "fresh", "spans", "targets")
+
+class Plan:
+    """A compiled call.
+
+    It takes the call's tensors in schema order, lists flattened: `n_inputs` that are read, then those that are only
+    written. The program's outputs are the `fresh` ones (None: a result that does not exist), then the `targets`.
+    """
+
+    __slots__ = ("call", "fresh", "n_inputs", "spans", "targets")
 
     def __init__(
         self, executable: Executable, fresh: Sequence[Fresh | None], targets: Sequence[Target], inputs: Sequence[Layout]
     ) -> None:
-        self.executable = executable
+        self.call = caller(executable)
         self.fresh = tuple(fresh)
         self.targets = tuple(targets)
         self.spans = tuple(map(span, inputs))
+        self.n_inputs = len(inputs)
 
-    def run(self, tensors: Sequence[Any], numbers: Sequence[float], written: Sequence[Any] = ()) -> list[Any]:
-        """Runs on `tensors` and `numbers`; overwrites `written` and gives the fresh results (None where absent)."""
-        inputs = [t.data_ptr() for t in tensors]
+    def run(self, tensors: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+        """Runs; gives the fresh results, or the overwritten tensors where there are none."""
+        addresses = [t.data_ptr() for t in tensors]
+        del addresses[self.n_inputs :]
+        places = [self._place(t, tensors[t.position], addresses) for t in self.targets] if self.targets else ()
         if numbers:
             cells = (c_double * len(numbers))(*numbers)
             base = addressof(cells)
-            inputs += range(base, base + 8 * len(numbers), 8)
+            addresses += range(base, base + 8 * len(numbers), 8)
         results = [empty(*f) if f is not None else None for f in self.fresh]
-        outputs = [r.data_ptr() for r in results if r is not None]
-        if written:
-            self._overwrite(inputs, len(tensors), outputs, written)
-        else:
-            self.executable.run(inputs, outputs)
-        return results
+        addresses += [r.data_ptr() for r in results if r is not None]
+        if not places:
+            self.call(*addresses)
+            return results
+        self.call(*addresses, *[p.data_ptr() for p in places])
+        written = [tensors[t.position] for t in self.targets]
+        for place, tensor in zip(places, written, strict=True):
+            if place is not tensor:
+                copy_bits(place, tensor)
+        return results or written
 
-    def _overwrite(self, inputs: list[int], n_tensors: int, outputs: list[int], written: Sequence[Any]) -> None:
-        places = [self._place(t, w, inputs[:n_tensors]) for t, w in zip(self.targets, written, strict=True)]
-        self.executable.run(inputs, outputs + [p.data_ptr() for p in places])
-        for place, w in zip(places, written, strict=True):
-            if place is not w:
-                copy_bits(place, w)
-
-    def _place(self, target: Target, written: Any, inputs: list[int]) -> Any:
-        """`written` itself where that is safe, else memory to be copied from."""
-        low = written.data_ptr()
+    def _place(self, target: Target, tensor: Any, inputs: list[int]) -> Any:
+        """`tensor` itself where it is safe to write it directly, else memory to be copied from."""
+        low = tensor.data_ptr()
         high = low + target.span
-        for k, (address, length) in enumerate(zip(inputs, self.spans, strict=False)):
-            if address < high and low < address + length:
-                if not (target.direct and address == low and k in target.shared):
-                    return empty(target.layout.shape, target.layout.strides, written.dtype)
-        return written
+        for k, address in enumerate(inputs):
+            if address < high and low < address + self.spans[k] and not (address == low and k in target.shared):
+                return empty(target.layout.shape, target.layout.strides, tensor.dtype)
+        return tensor
 
 
 def copy_bits(source: torch.Tensor, target: torch.Tensor) -> None:
     """target's elements become source's; both have one dtype and one shape, so that only bits move."""
     torch.ops.aten.copy_.default(target, source)
-
-
-@dataclass(frozen=True)
-class Collected:
-    """A call's arguments as a plan takes them."""
-
-    tensors: list[Any]
-    numbers: list[float]
-
-
-def collect(values: Sequence[Any], run_time: Sequence[bool]) -> Collected:
-    """Tensors in slot order, lists flattened; then run-time numbers in slot order."""
-    tensors: list[Any] = []
-    numbers: list[float] = []
-    for value, is_number in zip(values, run_time, strict=True):
-        if is_number:
-            numbers.append(value)
-        elif isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif type(value) in (list, tuple):
-            tensors += [t for t in value if isinstance(t, torch.Tensor)]
-    return Collected(tensors, numbers)
-
-
-def shapes_of(full: Signature, values: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
-    """The arguments without data, and the results that PyTorch's shape function gives for them on the CPU.
-
-    PyTorch's own errors about arguments that do not fit come from here.
-    """
-    with _modes_allowed(), FakeTensorMode():
-        fakes = [map_tensors(_without_data, v) for v in values]
-        if not full.returns:
-            return fakes, ()
-        args, kwargs = full.unbind(as_tensors(fakes, full.slots))
-        result = full.overload(*args, **kwargs)
-    return fakes, tuple(result) if isinstance(result, (tuple, list)) else (result,)
-
-
-@contextmanager
-def _modes_allowed() -> Iterator[None]:
-    """Lets dispatch modes act inside code that has switched them off, such as PyTorch's own tracer."""
-    excluded = torch._C._dispatch_tls_local_exclude_set()
-    for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
-        excluded = excluded.remove(key)
-    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
-        yield
-
-
-def _without_data(t: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
-
-
-def as_tensors(fakes: Sequence[Any], slots: Sequence[Slot]) -> list[Any]:
-    """`fakes` with numbers in tensor slots as tensors that promote as the numbers do."""
-    beside = next((m for m in fakes if isinstance(m, torch.Tensor)), None)
-
-    def convert(fake: Any, slot: Slot) -> Any:
-        if slot.kind is not Kind.TENSOR or not isinstance(fake, (int, float)):
-            return fake
-        return torch.empty((), dtype=torch.result_type(beside, fake) if beside is not None else None)
-
-    return [convert(m, s) for m, s in zip(fakes, slots, strict=True)]
 
 
 class PlanMaker:
@@ -168,56 +115,53 @@ class PlanMaker:
 
     def run_time(self, values: Sequence[Any], any_float: bool) -> tuple[bool, ...]:
         """Which slots hold numbers that the program reads when it runs."""
-        slots = self.functional.slots
-        return tuple(
-            is_run_time(s, v, self.statement, any_float) for s, v in zip(slots, values, strict=True)
-        )
+        slots = zip(self.functional.slots, values, strict=True)
+        return tuple(is_run_time(s, v, self.statement, any_float) for s, v in slots)
 
     def make(
-        self, values: Sequence[Any], metas: Sequence[Any], results: Sequence[Any], run_time: Sequence[bool],
-        outs: Sequence[Any],
-    ) -> tuple[Plan, list[str]]:  # fmt: skip
-        """The plan for `values`, and the names of the arguments it overwrites after `outs`.
-
-        `outs` are the existing tensors that take the results, in place of fresh ones.
-        """
+        self, values: Sequence[Any], fakes: Sequence[Any], results: Sequence[Any], run_time: Sequence[bool],
+        outs: Sequence[tuple[int, torch.Tensor]],
+    ) -> Plan:  # fmt: skip
+        """The plan for `values`. `outs` are (position, tensor) that take the results, in place of fresh tensors."""
         graph = Graph(origin=self.functional.name)
         operands, layouts, n_numbers = _inputs(graph, values, run_time)
-        result = write_statement(self.statement.build, self.functional, graph, operands, metas, results)
-        named = _named_writes(result, dict(zip((s.name for s in self.functional.slots), values, strict=True)))
-        pairs = [(v, t) for v, t in zip(result.outputs, outs, strict=bool(outs)) if v is not None]
-        pairs += [(v, t) for _, v, t in named]
+        result = write_statement(self.statement.build, self.functional, graph, operands, fakes, results)
+        pairs = [(v, p, t) for v, (p, t) in zip(result.outputs, outs, strict=bool(outs)) if v is not None]
+        pairs += self._mutated(result, values)
         new = [] if outs else list(result.outputs)
         fresh = [None if v is None else _fresh(v, m) for v, m in zip(new, results, strict=not outs)]
-        moved = [recast(v, layout_of(t).dtype) for v, t in pairs]
-        graph.outputs = [v.id for v in (*new, *moved) if v is not None]
-        single = len(graph.outputs) == 1
-        targets = [_target(graph, v, t, layouts, single) for v, (_, t) in zip(moved, pairs, strict=True)]
+        moved = [recast(v, layout_of(t).dtype) for v, _, t in pairs]
+        kept = [v for v in new if v is not None] + moved
+        graph.outputs = [v.id for v in kept]
+        targets = [
+            _target(graph, v.id, p, layout_of(t), layouts) for v, (_, p, t) in zip(moved, pairs, strict=True)
+        ]
         made = [Layout(v.dtype, f[0], f[1]) for v, f in zip(new, fresh, strict=True) if v is not None and f is not None]
         executable = self.engine.compile(
             graph,
             (*layouts, *(Layout(DType.F64, (), ()) for _ in range(n_numbers))),
             (*made, *(t.layout for t in targets)),
         )
-        return Plan(executable, fresh, targets, layouts), [n for n, _, _ in named]
+        return Plan(executable, fresh, targets, layouts)
 
-
-def _named_writes(result: Result, arguments: dict[str, Any]) -> list[tuple[str, Value, Any]]:
-    """(place, new value, tensor) of what a functional form overwrites; item k of a list is called name#k."""
-    found: list[tuple[str, Value, Any]] = []
-    for name, value in result.writes.items():
-        if isinstance(value, Value):
-            found.append((name, value, arguments[name]))
-        else:
-            items = zip(value, arguments[name], strict=True)
-            found += [(f"{name}#{k}", v, t) for k, (v, t) in enumerate(items) if v is not None]
-    return found
+    def _mutated(self, result: Result, values: Sequence[Any]) -> list[tuple[Value, int, torch.Tensor]]:
+        """(new value, position, tensor) of the arguments that the functional form overwrites."""
+        found, position = [], 0
+        for slot, value in zip(self.functional.slots, values, strict=True):
+            items = value if type(value) in (list, tuple) else [value]
+            new = result.writes.get(slot.name, ())
+            news = [new] if isinstance(new, Value) else list(new)
+            for k, t in enumerate(items):
+                if isinstance(t, torch.Tensor):
+                    found += [(news[k], position, t)] if news else []
+                    position += 1
+        return [(v, p, t) for v, p, t in found if v is not None]
 
 
 def _inputs(
     graph: Graph, values: Sequence[Any], run_time: Sequence[bool]
 ) -> tuple[list[Any], list[Layout], int]:
-    """Declares the graph's inputs: tensors first, then run-time numbers, as `collect` orders them."""
+    """Declares the graph's inputs, the tensors first, then the run-time numbers."""
     layouts: list[Layout] = []
 
     def declare(value: Any) -> Any:
@@ -233,17 +177,12 @@ def _inputs(
     return with_numbers, layouts, sum(run_time)
 
 
-def _fresh(value: Value, meta: Any) -> Fresh:
-    return value.shape, fresh_strides(value.shape, tuple(meta.stride())), TO_TORCH[value.dtype]
+def _fresh(value: Value, fake: Any) -> Fresh:
+    return value.shape, fresh_strides(value.shape, tuple(fake.stride())), TO_TORCH[value.dtype]
 
 
-def _target(graph: Graph, value: Value, tensor: Any, inputs: Sequence[Layout], single: bool) -> Target:
-    layout = layout_of(tensor)
+def _target(graph: Graph, output: int, position: int, layout: Layout, inputs: Sequence[Layout]) -> Target:
     if overlaps_itself(layout):
         raise RuntimeError(OVERLAPS_ITSELF)
     same = [k for k, given in enumerate(inputs) if given == layout]
-    shared = frozenset(k for k in same if single and is_elementwise(graph, k, [value.id]))
-    return Target(layout, bool(shared), shared)
-
-
-__all__ = ["Collected", "Kind", "Plan", "PlanMaker", "collect", "contiguous_strides", "is_plain"]
+    return Target(position, layout, frozenset(k for k in same if is_elementwise(graph, k, output)))

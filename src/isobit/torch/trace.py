@@ -61,12 +61,21 @@ def trace_model(model: torch.nn.Module, example_inputs: Sequence[Any]) -> Traced
         raise ExportError("the model is in training mode; call model.eval() before exporting it")
     with tracing() as decompositions, torch.no_grad():
         exported = torch.export.export(model, tuple(example_inputs))
-        exported = exported.run_decompositions(decompositions)
+        exported = exported.run_decompositions({**_composites(), **decompositions})
     _refuse_mutation(exported)
     names = _placeholders(exported)
-    program = GraphCompiler(Engine(EngineOptions(reference=True)), table(), HoleMonitor).program(exported.graph_module)
+    engine = Engine(EngineOptions(reference=True))  # nothing is run: only the graph is wanted
+    compiler = GraphCompiler(engine, table(), HoleMonitor, host_views=False)
+    program = compiler.program(exported.graph_module)
     step = _only_step(program)
     return _assembled(exported, program, step, names)
+
+
+def _composites() -> dict[Any, Any]:
+    """PyTorch's operators that are only made of others; torch.export keeps them whole unless told to open them."""
+    kind = torch._C.DispatchKey.CompositeImplicitAutograd
+    every = torch.export.default_decompositions().materialize()
+    return {op: open_up for op, open_up in every.items() if op.has_kernel_for_dispatch_key(kind)}
 
 
 def _refuse_mutation(exported: Any) -> None:
@@ -83,7 +92,7 @@ def _only_step(program: Program) -> CompiledStep:
     """The one compiled piece. Steps on PyTorch cannot leave with the model."""
     host = [s for s in program.steps if isinstance(s, HostStep)]
     if host:
-        names = sorted({str(s.function) for s in host})
+        names = sorted({getattr(s.function, "__qualname__", str(s.function)) for s in host})
         raise ExportError(f"operators outside the arithmetic (holes) cannot be exported: {', '.join(names)}")
     compiled = [s for s in program.steps if isinstance(s, CompiledStep)]
     if len(compiled) != 1:
