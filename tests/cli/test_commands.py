@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from isobit.codegen.target import host_levels
 from isobit.record.store import Run, Store, open_run
 from isobit.record.trace import read_steps
 from tests.cli.programs import ENDLESS, command, environment, isobit, plain_python, project, write
@@ -290,3 +291,20 @@ def test_wrong_use_is_told_in_a_line_and_exits_2(tmp_path: Path, args: tuple[str
     done = isobit(*args, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and says in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / ".isobit").exists()
+
+
+def test_exact_runs_agree_over_threads_and_levels(tmp_path: Path) -> None:
+    folder = project(tmp_path / "p")
+    done = isobit("run", "--threads", "1", "train ö.py", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    lowest = host_levels()[-1]
+    again = isobit("replay", "latest", "--threads", "2", "--cpu", lowest, cwd=folder)
+    assert again.returncode == 0, again.stdout + again.stderr
+    verdict = again.stdout.splitlines()[-1]
+    assert verdict.startswith("identical: 5 steps") and f"2 threads, {lowest}" in verdict
+    recorded, replayed = (store(folder).open(i).manifest.settings for i in store(folder).ids())
+    assert (recorded.threads, recorded.cpu) == (1, host_levels()[0])
+    assert (replayed.threads, replayed.cpu, replayed.mode) == (2, lowest, "exact")
+    wrong = isobit("run", "--cpu", "x86-64-v9", "train ö.py", cwd=folder)
+    assert wrong.returncode == 2 and "unknown CPU level" in wrong.stderr and "Traceback" not in wrong.stderr
+    assert latest(folder).status == "failed"

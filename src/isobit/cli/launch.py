@@ -64,7 +64,7 @@ class Launch:
         self._say(f"run {self._recorder.run.manifest.id}")
         try:
             info = self._session.enter_context(exact_session(_options(self._plan), self._sink))
-        except (ValueError, NotImplementedError) as error:
+        except ValueError as error:
             self._outcome = Outcome(FAILED, USAGE, str(error))
             print(f"isobit: {error}", file=sys.stderr)
             return USAGE

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
 
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
+from isobit.torch.layer import ExactLayer, ExactOptions, override_for
 from isobit.torch.steps import StepHooks
 
 
@@ -21,9 +22,10 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     Raises ValueError for a CPU level that this machine lacks.
     """
     seed_all(options.seed)
-    layer = _plain_layer(options) if options.plain else _exact_layer(options, sink)
-    with layer as info, StepHooks(sink):
-        yield info
+    with _torch_threads(options.threads) as threads:
+        layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
+        with layer as info, StepHooks(sink):
+            yield info
 
 
 def seed_all(seed: int) -> None:
@@ -34,17 +36,21 @@ def seed_all(seed: int) -> None:
 
 
 @contextmanager
-def _plain_layer(options: SessionOptions) -> Iterator[SessionInfo]:
-    """PyTorch's own kernels on the given number of threads."""
+def _torch_threads(threads: int | None) -> Iterator[int]:
+    """PyTorch's own kernels, which also run where the exact arithmetic has none, on so many threads."""
     before = torch.get_num_threads()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
     try:
-        yield SessionInfo(torch.get_num_threads(), None)
+        yield torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
 
 
-def _exact_layer(options: SessionOptions, sink: EventSink) -> AbstractContextManager[SessionInfo]:
-    """TO BE WIRED: the eager override and the compile backend, reporting holes to `sink`."""
-    raise NotImplementedError("the exact arithmetic is not built yet; --plain runs PyTorch's own kernels")
+@contextmanager
+def _exact_layer(options: SessionOptions, sink: EventSink) -> Iterator[SessionInfo]:
+    """The exact arithmetic in eager PyTorch; torch.compile(backend="isobit") inside uses the same engine."""
+    wanted = ExactOptions(threads=options.threads, cpu=options.cpu, strict=options.strict)
+    with ExactLayer(wanted, sink):
+        engine = override_for(wanted.engine).engine
+        yield SessionInfo(engine.runtime.threads, engine.target.level)
