@@ -103,19 +103,12 @@ def _library(spec: ProgramSpec, target: Target) -> bytes:
 
 
 def _link(objects: Sequence[Path], out: Path, target: Target) -> bytes:
-    """Link with the `ziglang` package, which is one linker for every platform."""
-    command = [sys.executable, "-m", "ziglang", "cc", "-shared", "-target", _zig_triple(target), "-o", str(out)]
-    done = subprocess.run([*command, *map(str, objects)], capture_output=True, text=True)
+    """Link with LLVM's linker from the `ziglang` package. No library is named: what the code takes from the C library
+    (memory and threads) the loading process has, whichever C library that is."""
+    if "linux" not in target.triple:
+        raise LinkError(f"linking for {target.triple} is not built yet; Linux targets only")
+    command = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "-o", str(out), *map(str, objects)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise LinkError(
-            f"linking failed (is the package `ziglang` installed? pip install isobit[link]):\n{done.stderr}"
-        )
+        raise LinkError(f"linking failed (the package ziglang is needed: pip install isobit[link]):\n{done.stderr}")
     return out.read_bytes()
-
-
-def _zig_triple(target: Target) -> str:
-    arch, _, system = target.triple.partition("-")
-    os_name = (
-        "linux-gnu" if "linux" in system else "macos" if "darwin" in system or "macos" in system else "windows-gnu"
-    )
-    return f"{arch}-{os_name}"

@@ -208,7 +208,9 @@ class _Builder:
 
     def is_view_of_held(self, node: fx.Node) -> bool:
         """Whether the node is a chain of views of a tensor that a register holds: then no element need move."""
-        return self.compiler.host_views and _is_view(node) and (node.args[0] in self.held or self.is_view_of_held(node.args[0]))  # type: ignore[arg-type]
+        if not (self.compiler.host_views and _is_view(node)):
+            return False
+        return (node.args[0] in self.held or self.is_view_of_held(node.args[0]))  # type: ignore[arg-type]
 
     def wanted(self) -> list[fx.Node]:
         """Nodes of the piece that something outside it may read: all with a user that is not written in it."""

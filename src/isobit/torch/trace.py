@@ -102,7 +102,7 @@ def _only_step(program: Program) -> CompiledStep:
 
 def _assembled(exported: Any, program: Program, step: CompiledStep, placeholders: Sequence[fx.Node]) -> TracedModel:
     specs = exported.graph_signature.input_specs
-    values = {number: value for number, value in program.constants}
+    values = dict(program.constants)
     sources: list[tuple[str, torch.Tensor | None, Layout | None]] = []
     for register in step.inputs:
         if register < len(specs):
