@@ -19,8 +19,22 @@ from isobit.codegen.objects import compile_object
 from isobit.codegen.target import Target
 from isobit.ir import numeric
 from isobit.ir.expr import Const, Expr, Op
-from isobit.ir.kernel import Fetch, Fold, Linear, Loop, Nest, NestCall, Operand, Place, Point, Position
-from isobit.ir.kernel import RowElement, Step, Store, Temp
+from isobit.ir.kernel import (
+    Fetch,
+    Fold,
+    Linear,
+    Loop,
+    Nest,
+    NestCall,
+    Operand,
+    Place,
+    Point,
+    Position,
+    RowElement,
+    Step,
+    Store,
+    Temp,
+)
 
 Array = npt.NDArray[Any]
 _Kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -44,17 +58,23 @@ def compiled(nest: Nest, target: Target) -> Any:
     return _COMPILED[key]
 
 
+@dataclass(frozen=True)
+class Window:
+    """Where an operand lies, without NumPy's guarantee that it lies inside `base`: byte offset and strides."""
+
+    base: Array
+    offset: int
+    strides: tuple[int, ...]
+
+
 @dataclass
 class Case:
-    """A nest over views into the given arrays: `views` are (array, dtype) with axes (outer, inner), stride 0 = absent.
-
-    Every view is a NumPy view of a base array; `bases` are found from the views.
-    """
+    """A nest over `views`: (array or window, dtype) with axes (outer, inner); an array's stride 0 is step "0"."""
 
     n_outer: int
     sizes: tuple[int, ...]
     vector: str
-    views: list[tuple[Array, DType]]
+    views: list[tuple[Array | Window, DType]]
     stages: tuple[Loop | Point, ...]
     linears: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     guards: list[tuple[int, int]] = field(default_factory=list)
@@ -66,7 +86,8 @@ class Case:
     def nest(self) -> Nest:
         return Nest(
             self.n_outer, len(self.sizes) - self.n_outer, self.vector,  # type: ignore[arg-type]
-            tuple(Operand(d, _steps(v.strides, d.itemsize)) for v, d in self.views), tuple(Linear(_steps(c, 1)) for _, c in self.linears),
+            tuple(Operand(d, _steps(window(v).strides, d.itemsize)) for v, d in self.views),
+            tuple(Linear(_steps(c, 1)) for _, c in self.linears),
             tuple(g for g, _ in self.guards), len(self.dynamics), self.rows, self.stages, self.segment,
         )  # fmt: skip
 
@@ -74,14 +95,11 @@ class Case:
         """The launch, and the arrays whose addresses fill its slots (the last is scratch)."""
         bases: list[Array] = []
         places = []
-        for view, _ in self.views:
-            base = view
-            while isinstance(base.base, np.ndarray):
-                base = base.base
-            slot = next((i for i, b in enumerate(bases) if b is base), len(bases))
+        for view in map(window, (v for v, _ in self.views)):
+            slot = next((i for i, b in enumerate(bases) if b is view.base), len(bases))
             if slot == len(bases):
-                bases.append(base)
-            places.append(Place(slot, _address(view) - _address(base), view.strides))
+                bases.append(view.base)
+            places.append(Place(slot, view.offset, view.strides))
         per_row = int(np.prod(self.sizes[self.n_outer :], dtype=np.int64)) * width
         offsets = list(itertools.accumulate((per_row * d.itemsize + 64 for d in self.rows), initial=0))
         scratch = np.full(offsets[-1] * 4 + 64, 0x5A, np.uint8)
@@ -113,6 +131,16 @@ class Case:
             axes[self.segment] = range(s, s + 1)
             axes[n] = range(min(low, total), min(low + self.segment_length, total))
             _Grid(self, axes).run()
+
+
+def window(view: Array | Window) -> Window:
+    """A view by the array that owns its memory."""
+    if isinstance(view, Window):
+        return view
+    base = view
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    return Window(base, _address(view) - _address(base), view.strides)
 
 
 def _address(x: Array) -> int:
@@ -155,17 +183,28 @@ class _Grid:
                 pending.append((store, self.value(store.value).copy()))
         results = [(f, self._fold(f)) for f in folds]
         for store, value in pending:
-            view, _ = self.case.views[store.target]
-            point = self.shape[: self.case.n_outer]
-            full = value if len(value.shape) == 0 else np.broadcast_to(value, np.broadcast_shapes(value.shape, point + (1,) * (len(self.shape) - len(point))))
-            where = tuple(np.broadcast_arrays(*self._places(view))) if view.ndim else ()
-            view[where] = np.broadcast_to(full, where[0].shape) if where else full.reshape(())
+            self._write(store.target, value)
         for fold, result in results:
             self.temps[fold.temp] = result
 
-    def _places(self, view: Array) -> list[Array]:
-        """Indices into the view, 0 along axes it does not move on."""
-        return [i if s else np.zeros_like(i[(slice(0, 1),) * i.ndim]) for i, s in zip(self.index, view.strides, strict=True)]
+    def _write(self, target: int, value: Array) -> None:
+        """Into the operand's memory; along axes that it does not move on, the first value."""
+        view, dtype = window(self.case.views[target][0]), self.case.views[target][1]
+        offset = self._offset(view)
+        if 0 in self.shape[: self.case.n_outer] or offset.size == 0:
+            return
+        value = np.broadcast_to(value, np.broadcast_shapes(value.shape, offset.shape))
+        first = value[tuple(slice(0, n) for n in offset.shape)]
+        self._raw(view.base, dtype)[offset // dtype.itemsize] = first
+
+    def _offset(self, view: Window) -> Array:
+        offset = np.full((1,) * len(self.shape), view.offset, np.int64)
+        for s, i in zip(view.strides, self.index, strict=True):
+            offset = offset + (s * i if s else 0)
+        return offset
+
+    def _raw(self, base: Array, dtype: DType) -> Array:
+        return np.frombuffer((ctypes.c_char * base.nbytes).from_address(_address(base)), dtype.numpy)
 
     def value(self, e: Expr) -> Array:
         match e:
@@ -193,13 +232,9 @@ class _Grid:
         return total
 
     def _fetch(self, e: Fetch) -> Array:
-        view, dtype = self.case.views[e.operand]
-        base = view
-        while isinstance(base.base, np.ndarray):
-            base = base.base
-        offset = np.full((1,) * len(self.shape), _address(view) - _address(base), np.int64)
-        for s, i in zip(view.strides, self.index, strict=True):
-            offset = offset + (s * i if s else 0)
+        view, dtype = window(self.case.views[e.operand][0]), e.dtype
+        base = view.base
+        offset = self._offset(view)
         inside = np.full((1,) * len(self.shape), True)
         for g in e.guards:
             linear, bound = self.case.guards[g]
@@ -213,7 +248,9 @@ class _Grid:
         if e.fill is None:
             return self._read(base, offset, dtype)
         offset, inside = np.broadcast_arrays(offset, inside)
-        flat = self._read(base, np.where(inside, offset, 0), dtype) if base.size else np.zeros(offset.shape, dtype.numpy)
+        flat = (
+            self._read(base, np.where(inside, offset, 0), dtype) if base.size else np.zeros(offset.shape, dtype.numpy)
+        )
         return np.where(inside, flat, self.value(e.fill))
 
     def _read(self, base: Array, offset: Array, dtype: DType) -> Array:
@@ -221,9 +258,9 @@ class _Grid:
         if 0 in self.shape:
             return np.zeros(offset.shape, dtype.numpy)
         span = (offset.max() // size + 1) if offset.size else 0
-        assert offset.size == 0 or (offset % size == 0).all() and offset.min() >= 0 and span * size <= base.nbytes
-        raw = np.frombuffer((ctypes.c_char * base.nbytes).from_address(_address(base)), dtype.numpy)
-        return raw[offset // size]
+        inside = offset.size == 0 or (offset.min() >= 0 and span * size <= base.nbytes)
+        assert inside and (offset % size == 0).all()
+        return self._raw(base, dtype)[offset // size]
 
     def _fold(self, f: Fold) -> Array:
         n = self.case.n_outer
@@ -232,7 +269,9 @@ class _Grid:
         x = np.broadcast_to(self.value(f.value), self.shape)
         x = numeric.widen(x.reshape(*self.shape[:n], int(np.prod(self.shape[n:], dtype=np.int64))), f.value.dtype)
         if f.aux is not None:
-            aux = numeric.widen(np.broadcast_to(self.value(f.aux).reshape(self._outer(f.aux)), self.shape[:n]), f.value.dtype)
+            aux = numeric.widen(
+                np.broadcast_to(self.value(f.aux).reshape(self._outer(f.aux)), self.shape[:n]), f.value.dtype
+            )
             out = orders.squared_deviations(x, aux)
         else:
             out = _KINDS[f.kind](x)
@@ -259,7 +298,9 @@ def same(x: Array, y: Array, dtype: DType) -> Array:
     a, b = np.ascontiguousarray(x).view(bits), np.ascontiguousarray(y).view(bits)
     if not dtype.is_float:
         return np.asarray(a == b)
-    nan = np.isnan(numeric.widen(np.ascontiguousarray(x), dtype)) & np.isnan(numeric.widen(np.ascontiguousarray(y), dtype))
+    nan = np.isnan(numeric.widen(np.ascontiguousarray(x), dtype)) & np.isnan(
+        numeric.widen(np.ascontiguousarray(y), dtype)
+    )
     return np.asarray((a == b) | nan)
 
 
@@ -267,10 +308,7 @@ def check(case: Case, target: Target, outputs: Sequence[int], threads: int = 1) 
     """Run by both on the same memory and compare every byte of the outputs' bases."""
     bases = []
     for k in outputs:
-        base = case.views[k][0]
-        while isinstance(base.base, np.ndarray):
-            base = base.base
-        bases.append((base, case.views[k][1]))
+        bases.append((window(case.views[k][0]).base, case.views[k][1]))
     before = [b.copy() for b, _ in bases]
     case.evaluate()
     wanted = [b.copy() for b, _ in bases]
@@ -281,9 +319,8 @@ def check(case: Case, target: Target, outputs: Sequence[int], threads: int = 1) 
         got = same(base, want, dtype)
         if not got.all():
             at = np.argwhere(~got)[0]
-            raise AssertionError(
-                f"{(~got).sum()} of {got.size} differ, first at {at}: {base[tuple(at)]!r}, should be {want[tuple(at)]!r}"
-            )
+            values = f"{base[tuple(at)]!r}, should be {want[tuple(at)]!r}"
+            raise AssertionError(f"{(~got).sum()} of {got.size} differ, first at {at}: {values}")
 
 
 def interesting(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:

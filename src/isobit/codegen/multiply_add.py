@@ -14,7 +14,13 @@ def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
     name, text = soft_fma(DType.F32 if x.element == "float" else DType.F64, x.lanes)
     b.module.helper(name, lambda: text)
     if x.lanes > 1:
-        return b.call(name, x.element, x.lanes, [x, y, z])
+        return _call(b, name, [x, y, z])
     kind = f"<1 x {x.element}>"  # the helper takes vectors of one lane
     boxed = [b.emit(f"insertelement {kind} poison, {v.typed}, i64 0", kind) for v in (x, y, z)]
-    return b.emit(f"extractelement {b.call(name, kind, 1, boxed).typed}, i64 0", x.element)
+    return b.emit(f"extractelement {_call(b, name, boxed).typed}, i64 0", x.element)
+
+
+def _call(b: Builder, name: str, args: list[Value]) -> Value:
+    """Not inlined: a polynomial would become a hundred kilobytes, and a second of LLVM's time."""
+    x = args[0]
+    return b.emit(f"call {x.type} @{name}({', '.join(a.typed for a in args)}) noinline", x.element, x.lanes)
