@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 
 import numpy as np
@@ -221,6 +222,16 @@ def test_a_nan_is_found_wherever_it_is_and_one_bit_counts(place: int) -> None:
         assert digest([x]) == digest([torch.where(x.isnan(), torch.nan, x)])
     x[place] = struct.unpack("f", struct.pack("I", 1))[0]  # the smallest subnormal
     assert digest([x]) != clean
+
+
+def test_a_forked_process_has_helpers_of_its_own() -> None:
+    tensors = [torch.ones(3_000_000), torch.ones(3_000_000)]
+    expected = digest(tensors)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a wait for threads that were left behind would be for ever
+        os._exit(int(digest(tensors) != expected))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_threads_do_not_change_a_digest() -> None:

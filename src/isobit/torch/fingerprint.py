@@ -7,6 +7,7 @@ dense CPU tensor's memory is looked at through NumPy. Anything else is first cop
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -59,18 +60,35 @@ def digest(tensors: Sequence[torch.Tensor]) -> str:
     Large ones are hashed on as many threads as PyTorch uses, up to four. Raises TypeError for an element type that is
     outside the arithmetic.
     """
-    threads = min(torch.get_num_threads(), _MOST_THREADS)
-    small = sum(t.numel() * t.element_size() for t in tensors) < _WORTH_THREADS
-    if threads == 1 or small:
-        parts = [tensor_digest(t) for t in tensors]
-    else:
-        parts = list(_pool(threads).map(tensor_digest, tensors))
-    return xxhash.xxh3_128_hexdigest(b"".join(parts))
+    sizes = [t.numel() * t.element_size() for t in tensors]
+    threads = min(torch.get_num_threads(), _MOST_THREADS) if sum(sizes) >= _WORTH_THREADS else 1
+    mine, *others = _shares(sizes, threads)
+    waiting = [_pool(os.getpid()).submit(_digests, tensors, share) for share in others]
+    parts = _digests(tensors, mine)
+    for share in waiting:
+        parts |= share.result()
+    return xxhash.xxh3_128_hexdigest(b"".join(parts[i] for i in range(len(tensors))))
+
+
+def _digests(tensors: Sequence[torch.Tensor], share: Sequence[int]) -> dict[int, bytes]:
+    return {i: tensor_digest(tensors[i]) for i in share}
+
+
+def _shares(sizes: Sequence[int], threads: int) -> list[list[int]]:
+    """Positions in `sizes` for each thread, of nearly equal sums: the largest first, each to whoever has least."""
+    shares: list[list[int]] = [[] for _ in range(threads)]
+    loads = [0] * threads
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        least = loads.index(min(loads))
+        shares[least].append(i)
+        loads[least] += sizes[i]
+    return shares
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "isobit-digest")
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Helpers of one process: a fork does not take threads along."""
+    return ThreadPoolExecutor(_MOST_THREADS - 1, "isobit-digest")
 
 
 def _chunks(bits: Bits) -> Iterator[Bits]:
