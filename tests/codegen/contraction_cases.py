@@ -70,10 +70,11 @@ class Call:
 
     def reference(self) -> Array:
         """Temp(0) over the flattened (b, m, n), in the order of ARITHMETIC.md §4."""
-        b, m, n, k = (int(np.prod(part)) for part in self._parts())
+        b, m, n, k = (int(np.prod(part)) for part in self.parts())
         return contract(self.lhs.reshape(b, m, k), self.rhs.reshape(b, k, n))
 
-    def _parts(self) -> list[tuple[int, ...]]:
+    def parts(self) -> list[tuple[int, ...]]:
+        """The sizes of each class: b, m, n, k."""
         ends = np.cumsum(self.contraction.n_axes)
         return [self.sizes[end - count : end] for end, count in zip(ends, self.contraction.n_axes, strict=True)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,13 +71,27 @@ def test_layouts_and_threads(order: str, threads: int, dtype: type, target: Targ
     check(matmul(lhs, rhs, np.empty((70, 37), dtype).T), out, target, threads)
 
 
-@pytest.mark.parametrize("columns", ["contiguous", "strided"])
-def test_single_row(columns: str, target: Target) -> None:
-    """Wide rows read rhs where it lies; what is left over, and strided columns, go by panels."""
-    lhs, rhs = values((1, 600), np.float32, 25), values((600, 2 * 201), np.float32, 26)
-    rhs = rhs[:, :201] if columns == "contiguous" else rhs[:, ::2]
+@pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
+@pytest.mark.parametrize("depth", [1, 19, 600, 1031])
+def test_single_row(depth: int, layout: str, target: Target) -> None:
+    """A single row reads rhs where it lies, along columns or along k; what is left over goes by panels."""
+    lhs, rhs = values((1, depth), np.float32, 25), values((depth, 2 * 201), np.float32, 26)
+    rhs = {"rows": rhs[:, :201], "columns": np.asfortranarray(rhs[:, :201]), "strided": rhs[:, ::2]}[layout]
     out = np.empty((1, 201), np.float32)
     check(matmul(lhs, rhs, out), out, target, 2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("level", "vector_bytes"), [("x86-64-v4", 64), ("aarch64", 16)])
+def test_tiles_of_other_levels(level: str, vector_bytes: int, dtype: type) -> None:
+    """The code of a level this machine may lack, with its tile and vectors, but compiled for this machine."""
+    host = host_target()
+    foreign = replace(host, level=level, vector_bytes=vector_bytes, vector_registers=32)
+    lhs, rhs = values((45, 530), dtype, 27), values((530, 150), dtype, 28)
+    for a, b in ((lhs, rhs), (np.asfortranarray(lhs), np.asfortranarray(rhs)), (lhs[::3, ::2], rhs[::2, ::3])):
+        result = np.empty((a.shape[0], b.shape[1]), dtype)
+        check(matmul(a, b, result), result, foreign, 2)
+        check(matmul(a[:1], b, result[:1]), result, foreign)
 
 
 def test_strided_and_expanded(target: Target) -> None:

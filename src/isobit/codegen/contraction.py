@@ -13,7 +13,7 @@ from isobit.codegen.contraction_driver import define_driver
 from isobit.codegen.contraction_epilogue import define_epilogue
 from isobit.codegen.contraction_pack import define_offsets, define_pack, define_runs
 from isobit.codegen.contraction_plan import MAX_AXES, WIDE_PANELS, contraction_args, contraction_needs, tile_for
-from isobit.codegen.contraction_tile import define_direct, define_tile
+from isobit.codegen.contraction_tile import define_direct, define_dot_row, define_tile
 from isobit.codegen.emit import Module
 from isobit.codegen.kernel import KernelSource
 from isobit.codegen.target import Target
@@ -50,6 +50,7 @@ def _module(c: Contraction, target: Target) -> Module:
         define_tile(module, f"tile{rows}", rows, tile, element, size)
     define_direct(module, "packing_tile", tile.rows, 1, tile, element, size, packs=True)
     define_direct(module, "wide_row", 1, WIDE_PANELS, tile, element, size, packs=False)
+    define_dot_row(module, "dot_row", tile, element, size)
     define_epilogue(module, c, tile, element, size)
     define_driver(module, c, tile, _SYMBOL)
     return module

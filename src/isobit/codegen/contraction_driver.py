@@ -162,6 +162,7 @@ class _Driver:
                 table, runs = self._k_table(side), self._k_runs(side)
                 self._offsets(table, k0, depth, depth, "k", side)
                 self._runs(table, depth, group_of(self.size), self.size, runs)
+        self.k_in_a_row = self._all_runs(self._k_runs("rhs"), f.binary("udiv", depth, i64(group_of(self.size))))
         resident = f.mul(f.mul(chunk, self.arg("lhs_resident")), self.arg("lhs_bytes"))
         packed = f.offset(self.region("lhs"), resident)
         self._place_in_tree(chunk)
@@ -177,6 +178,13 @@ class _Driver:
 
     def _k_runs(self, side: str) -> Value:
         return self.f.offset(self.region(f"{side[0]}k.runs"), self.k_at)
+
+    def _all_runs(self, flags: Value, count: Value) -> Value:
+        """i1: are all groups of k runs, and is there one?"""
+        f, verdict = self.f, self.f.variable(self.f.compare("sgt", count, 0))
+        with f.loop(0, count) as i:
+            verdict.set(f.binary("and", verdict.get(), f.compare("ne", f.load(f.offset(flags, i), "i8"), 0)))
+        return verdict.get()
 
     def _pack_lhs(self, out: Value, offsets: Value, count: Value, depth: Value) -> None:
         f, width = self.f, self.tile.rows
@@ -206,7 +214,8 @@ class _Driver:
 
             def singly(j: Value = j, stop: Value = stop) -> None:
                 with f.loop(j, stop) as panel:
-                    self._panel(rows, panel)
+                    dot = f.binary("and", f.compare("eq", self.rows, 1), self.k_in_a_row)
+                    f.either(dot, lambda: self._dot_row(rows, panel), lambda: self._panel(rows, panel))
 
             enough = f.compare("eq", f.sub(stop, j), WIDE_PANELS)
             single = f.binary("and", enough, f.compare("eq", self.rows, 1))
@@ -242,6 +251,13 @@ class _Driver:
         with f.when(self.is_last), f.loop(0, WIDE_PANELS) as j:
             finished = f.offset(out, f.mul(j, self._tile_bytes()))
             self._epilogue(finished, rows.start, f.mul(f.add(panel, j), self.tile.columns), i64(1))
+
+    def _dot_row(self, rows: _Rows, panel: Value) -> None:
+        f, mine = self.f, self._levels(rows, panel)
+        out = self._target(mine)
+        f.call_void("dot_row", [rows.packed, *self._direct(rows, panel), *self._tree(mine, out)])
+        with f.when(self.is_last):
+            self._epilogue(out, rows.start, f.mul(panel, self.tile.columns), i64(1))
 
     def _direct(self, rows: _Rows, panel: Value) -> list[Value]:
         """Where a direct tile finds rhs: base, columns, ks, count."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isobit.codegen.contraction_pack import finish, read
+from isobit.codegen.contraction_pack import finish, group_of, read, transpose
 from isobit.codegen.contraction_plan import Tile
 from isobit.codegen.emit import Builder, Module, Value, Variable, i64, zero
 from isobit.codegen.multiply_add import fma
 
 _AHEAD = 16  # k that the packing tile prefetches ahead: rows of rhs often lie a page apart, where nothing else does
+_LAG = 16  # k by which a vector of columns lags the one before: columns 4 KiB apart compete for 8 lines of L1
 _TREE = [("i64", "merge"), ("ptr", "levels"), ("i64", "level_bytes"), ("ptr", "out")]
 
 
@@ -75,6 +76,58 @@ def define_direct(
     module.define(name, finish(f, small=False))
 
 
+def define_dot_row(module: Module, name: str, tile: Tile, element: str, size: int) -> None:
+    """`name(a, base, columns, ks, count, merge, levels, level_bytes, out)`: one row of one panel, rhs where it lies.
+
+    Each group of k (see `group_of`) is neighbours in memory; columns lie anywhere. Transposed in registers, not packed.
+    """
+    pointers = [("ptr", n) for n in ("base", "columns", "ks")]
+    f = Builder(module, name, "void", [("ptr noalias readonly", "a"), *pointers, ("i64", "count"), *_TREE])
+    row = _DotRow(f, tile, element, size)
+    count, lead = Value("%count", "i64"), i64(_LAG * (tile.vectors - 1))
+    whole = f.binary("and", count, i64(-row.group))
+    lead = f.minimum(whole, lead)
+    with f.loop(0, lead, row.group) as k:
+        row.block(0, k)
+    with f.loop(lead, whole, row.group) as k:
+        for v in range(tile.vectors):
+            row.block(v, f.sub(k, lead) if v else k)
+    with f.loop(f.sub(whole, lead), whole, row.group) as k:
+        for v in range(1, tile.vectors):
+            row.block(v, k)
+    with f.loop(whole, count) as k:
+        for v in range(tile.vectors):
+            row.single(v, k)
+    row.sums.finish()
+    module.define(name, finish(f, small=False))
+
+
+class _DotRow:
+    """Sums of one row over columns that lie anywhere, k being neighbours in groups."""
+
+    def __init__(self, f: Builder, tile: Tile, element: str, size: int) -> None:
+        self.f, self.tile, self.element, self.group = f, tile, element, group_of(size)
+        self.sums = _Sums(f, 1, tile.vectors, tile, element, size)
+        columns = [read(f, Value("%columns", "ptr"), j) for j in range(tile.columns)]
+        self.sources = [f.offset(Value("%base", "ptr"), column) for column in columns]
+
+    def _loads(self, v: int, k: Value, lanes: int) -> list[Value]:
+        f, first = self.f, v * self.tile.lanes
+        offset = read(f, Value("%ks", "ptr"), k)
+        sources = self.sources[first : first + self.tile.lanes]
+        return [f.load(f.offset(source, offset), self.element, lanes) for source in sources]
+
+    def block(self, v: int, k: Value) -> None:
+        """A group of k for the columns of vector v."""
+        pieces, group = self._loads(v, k, self.group), self.group
+        columns = transpose(self.f, [self.f.concat(pieces[j::group]) for j in range(group)])
+        for ahead, column in enumerate(columns):
+            self.sums.accumulate(k, ahead, [column], v)
+
+    def single(self, v: int, k: Value) -> None:
+        self.sums.accumulate(k, 0, [self.f.gather(self._loads(v, k, 1))], v)
+
+
 def _prefetch(f: Builder, sources: Sequence[Value], offset: Value) -> None:
     """The first and the last column's line into L1."""
     f.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
@@ -90,14 +143,14 @@ class _Sums:
         start = zero(element, tile.lanes)
         self.sums = [[f.variable(start) for _ in range(vectors)] for _ in range(rows)]
 
-    def accumulate(self, k: Value, ahead: int, right: Sequence[Value]) -> None:
-        """One k, `ahead` of `k`, for all accumulators."""
+    def accumulate(self, k: Value, ahead: int, right: Sequence[Value], start: int = 0) -> None:
+        """One k, `ahead` of `k`, for the accumulators of vectors start, start + 1, … of each row."""
         f, size = self.f, self.size
         a = f.offset(Value("%a", "ptr"), f.mul(k, self.tile.rows * size))
         for i, row in enumerate(self.sums):
             value = f.load(f.offset(a, (ahead * self.tile.rows + i) * size), self.element)
             left = f.splat(value, self.tile.lanes)
-            for total, vector in zip(row, right):
+            for total, vector in zip(row[start:], right):
                 total.set(fma(f, left, vector, total.get()))
 
     def finish(self, panel_bytes: Value | None = None, out_bytes: Value | None = None) -> None:
