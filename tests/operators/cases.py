@@ -11,6 +11,7 @@ import numpy as np
 from isobit.arithmetic.dtypes import DType
 from isobit.arithmetic.functions import FUNCTIONS
 from isobit.ir.graph import Graph, Value
+from isobit.ir.numeric import cast
 from isobit.ir.ops import ELEMENTARY
 from isobit.operators import activations as act
 from isobit.operators import convolution as conv
@@ -46,7 +47,8 @@ class Tensor:
         if self.kind == "scalar":
             return np.array(0.3)
         values = rng.random(self.shape) if self.kind == "unit" else rng.standard_normal(self.shape)
-        return np.asarray(wild(rng, values) if self.kind == "wild" else values).astype(dtype.numpy)
+        with np.errstate(over="ignore"):
+            return cast(np.asarray(wild(rng, values) if self.kind == "wild" else values), DType.F64, dtype)
 
 
 CORNERS = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-42, -1e-42, 1.5e-38, 3e38, -3e38, 88.7, -104.0]
@@ -361,3 +363,15 @@ row("gather", lambda x, i: views.gather(x, 2, i), V, T(3, 4, 2, kind="index", be
 row("embedding", views.embedding, T(9, 33), T(4, 5, kind="index", below=10))
 row("arange", lambda k: views.arange(k.graph, 70, 3, -2, DType.F32), KEY)
 row("one_hot", lambda i: views.one_hot(i, 5), T(3, 4, kind="index", below=6))
+
+NONE = N(0, 4, 8, 8)  # a batch without samples
+row("convolution", after(conv.convolution, [2], [1]), NONE, N(6, 4, 3, 3), N(6), label="none")
+row(
+    "convolution_backward", after(conv.convolution_backward, [2], [1]), N(0, 6, 4, 4), NONE, N(6, 4, 3, 3), label="none"
+)
+row("max_pool", after(pooling.max_pool, [2, 2]), NONE, label="none")
+row("avg_pool_backward", after(pooling.avg_pool_backward, [3, 3], [2], [1]), N(0, 4, 4, 4), NONE, label="none")
+row("softmax", after(softmax.softmax, 1), NONE, label="none")
+row("layer_norm", after(norms.layer_norm, 1, None, None, EPS), NONE, label="none")
+row("mse_loss", losses.mse_loss, NONE, NONE, label="none")
+row("mm", lin.mm, N(0, 3), N(3, 2), label="none")

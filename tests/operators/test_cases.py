@@ -14,6 +14,7 @@ from isobit.arithmetic.functions import FUNCTIONS
 from isobit.codegen.target import host_levels
 from isobit.ir.interpreter import interpret
 from isobit.ir.layout import contiguous
+from isobit.ir.numeric import widen
 from isobit.ir.ops import ELEMENTARY
 from isobit.ir.verify import verify
 from isobit.operators.registry import REGISTRY
@@ -38,7 +39,8 @@ def seeded(case: Case) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(str(case).encode()))
 
 
-def same_bits(want: Array, got: Array) -> bool:
+def same_bits(want: Array, got: Array, dtype: DType) -> bool:
+    want, got = widen(want, dtype), widen(got, dtype)
     if want.dtype.kind != "f":
         return np.array_equal(want, got)
     unsigned = f"u{want.dtype.itemsize}"
@@ -55,6 +57,29 @@ def test_compiled_f64_returns_the_interpreters_bits(case):
     check(case, DType.F64, LEAST)
 
 
+NARROW = {
+    "add",
+    "mul",
+    "gelu",
+    "softmax",
+    "sum",
+    "mean",
+    "addmm",
+    "layer_norm",
+    "relu",
+    "eq",
+    "permute",
+    "clamp",
+    "cast",
+}
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize("case", [c for c in FIRST if c.name in NARROW], ids=str)
+def test_compiled_narrow_returns_the_interpreters_bits(case, dtype):
+    check(case, dtype, BEST)
+
+
 def check(case: Case, dtype: DType, level: str) -> None:
     graph = case.graph(dtype)
     verify(graph)
@@ -65,6 +90,6 @@ def check(case: Case, dtype: DType, level: str) -> None:
         for ids in (range(len(arrays)), graph.outputs)
     ]
     engine(level).compile(graph, *layouts).run([a.ctypes.data for a in arrays], [o.ctypes.data for o in outs])
-    for want, got in zip(interpret(graph, arrays), outs, strict=True):
+    for i, want, got in zip(graph.outputs, interpret(graph, arrays), outs, strict=True):
         wrong = ~((want == got) | (want != want))
-        assert same_bits(want, got), f"want {want[wrong][:4]}, got {got[wrong][:4]}"
+        assert same_bits(want, got, graph.nodes[i].dtype), f"want {want[wrong][:4]}, got {got[wrong][:4]}"

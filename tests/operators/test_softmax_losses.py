@@ -37,6 +37,11 @@ def test_softmax_of_masked_rows():
     assert run(lambda v: s.safe_softmax(v, 1), x).tolist() == [[0, 0], [0, 1]]
 
 
+def test_softmax_of_nothing():
+    for fn in (s.softmax, s.log_softmax, s.safe_softmax):
+        assert run(lambda v, f=fn: f(v, 1), np.zeros((3, 0))).shape == (3, 0)
+
+
 def test_log_softmax_of_a_sure_thing():
     x = np.array([[100.0, 0.0, -50.0]], np.float32)
     exact = reference(lambda t: torch.log_softmax(t, 1), x)

@@ -39,7 +39,7 @@ def _execute(node: Node, tensors: list[Array], inputs: Sequence[Array], graph: G
         case Map(axes, body):
             return np.broadcast_to(_Grid(axes, tensors, graph).value(body), node.shape)
         case Reduce() as stmt:
-            return _reduce(stmt, node.shape, tensors, graph)
+            return _reduce(stmt, node, tensors, graph)
         case Contract() as stmt:
             return _contract(stmt, node, tensors, graph)
         case Reshape(source):
@@ -129,7 +129,10 @@ def _runs(body: Expr, stmt: Reduce, shape: tuple[int, ...], tensors: Sequence[Ar
     return numeric.widen(value.reshape(*shape, math.prod(full[len(shape) :])), body.dtype)
 
 
-def _reduce(stmt: Reduce, shape: tuple[int, ...], tensors: Sequence[Array], graph: Graph) -> Array:
+def _reduce(stmt: Reduce, node: Node, tensors: Sequence[Array], graph: Graph) -> Array:
+    shape = node.shape
+    if 0 in shape:
+        return np.empty(shape, node.dtype.numpy)
     run = _runs(stmt.body, stmt, shape, tensors, graph)
     if stmt.kind in ("argmax", "argmin"):
         return _KINDS[stmt.kind](run)

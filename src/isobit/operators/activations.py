@@ -35,6 +35,13 @@ def sigmoid_of(z: Expr, scale: Expr | float = 1) -> Expr:
     return select(z >= 0, s, e if scale == 1 else s * e) / (1 + e)
 
 
+def sigmoid_both(z: Expr) -> tuple[Expr, Expr]:
+    """(sigmoid(z), sigmoid(−z)), which share e."""
+    e = _exp(-call("abs", z))
+    one = z.like(1)
+    return select(z >= 0, one, e) / (1 + e), select(z >= 0, e, one) / (1 + e)
+
+
 def softplus_of(z: Expr) -> Expr:
     """log(1 + exp(z)) = max(z, 0) + log1p(exp(−|z|))."""
     return _max(z, 0) + call("log1p", _exp(-call("abs", z)))
@@ -198,7 +205,12 @@ def silu(x: Value) -> Value:
 @operator
 def silu_backward(g: Value, x: Value) -> Value:
     """g·(s·(1 + x·t)) with s = sigmoid(x), t = sigmoid(−x) = 1 − s."""
-    return pointwise(lambda dy, a: dy * (sigmoid_of(a) * (1 + a * sigmoid_of(-a))), g, x)
+
+    def statement(dy: Expr, a: Expr) -> Expr:
+        s, t = sigmoid_both(a)
+        return dy * (s * (1 + a * t))
+
+    return pointwise(statement, g, x)
 
 
 @operator
@@ -225,8 +237,8 @@ def _gelu_tanh_slope(a: Expr) -> Expr:
     """s + (c·(s·t))·(TANH_1 + 3·TANH_3·c²), where c is x held within ±1000, beyond which s·t is 0."""
     c = _min(_max(a, -1000), 1000)
     z = c * (TANH_1 + TANH_3 * (c * c))
-    s = sigmoid_of(z)
-    return s + (c * (s * sigmoid_of(-z))) * (TANH_1 + 3 * TANH_3 * (c * c))
+    s, t = sigmoid_both(z)
+    return s + (c * (s * t)) * (TANH_1 + 3 * TANH_3 * (c * c))
 
 
 def _is_tanh_form(approximate: str) -> bool:

@@ -18,6 +18,7 @@ from isobit.operators.registry import operator
 
 Dims = Sequence[int] | int | None
 INF = float("inf")
+_NEED_ELEMENTS = frozenset({"max", "min", "argmax", "argmin"})
 
 
 def normal_dims(dims: Dims, ndim: int) -> tuple[int, ...]:
@@ -59,6 +60,8 @@ def reduce_run(kind: str, x: Value, run: Sequence[int], body: Callable[[Expr], E
     """Reduces the dims `run` of x, which stay with size 1, as one run of `body` of its elements."""
     at = x.axes()
     keep = [Axis(1) if d in run else a for d, a in enumerate(at)]
+    if kind in _NEED_ELEMENTS and 0 in (x.shape[d] for d in run) and 0 not in (a.extent for a in keep):
+        raise ValueError(f"{kind} over dims {tuple(run)} of a tensor of shape {x.shape}, which has no element there")
     return x.graph.reduce(kind, keep, [at[d] for d in run], body(x[at]))
 
 

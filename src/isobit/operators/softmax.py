@@ -23,6 +23,8 @@ def _shifted_exp(a: Expr, m: Expr) -> Expr:
 @operator
 def softmax(x: Value, dim: int) -> Value:
     """e ÷ Σe, e = exp(x − m), m = max x. A row of −inf gives NaN."""
+    if 0 in x.shape:
+        return x
     e = pointwise(_shifted_exp, x, gather_all("max", x, dim, True))
     return pointwise(lambda a, s: a / s, e, _total(e, dim))
 
@@ -30,6 +32,8 @@ def softmax(x: Value, dim: int) -> Value:
 @operator
 def safe_softmax(x: Value, dim: int) -> Value:
     """Softmax that is 0 along a row of −inf."""
+    if 0 in x.shape:
+        return x
     top = gather_all("max", x, dim, True)
     e = pointwise(_shifted_exp, x, top)
     return pointwise(lambda a, s, m: select(m.eq(-math.inf), a.like(0), a / s), e, _total(e, dim), top)
@@ -45,6 +49,8 @@ def softmax_backward(dy: Value, y: Value, dim: int) -> Value:
 @operator
 def log_softmax(x: Value, dim: int) -> Value:
     """(x − m) − log Σ exp(x − m), m = max x."""
+    if 0 in x.shape:
+        return x
     z = pointwise(lambda a, m: a - m, x, gather_all("max", x, dim, True))
     s = _total(pointwise(lambda a: call("exp", a), z), dim)
     return pointwise(lambda a, t: a - call("log", t), z, s)
