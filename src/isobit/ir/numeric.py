@@ -16,7 +16,6 @@ from isobit.arithmetic import random
 from isobit.arithmetic.dtypes import DType
 from isobit.arithmetic.fma import fma_f32, fma_f64, narrow_bf16, widen_bf16
 from isobit.arithmetic.functions import FUNCTIONS
-from isobit.ir import ops
 
 Array = npt.NDArray[Any]
 _NARROW = (DType.F16, DType.BF16)
