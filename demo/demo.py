@@ -27,7 +27,7 @@ from isobit.record.trace import read_steps
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SCRIPT = "examples/digits_cnn.py"
-EPOCHS = "3"
+EPOCHS = "2"
 SHOWN = 4  # steps printed of each trace
 console = Console(highlight=False, soft_wrap=True)
 
