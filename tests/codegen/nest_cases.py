@@ -191,7 +191,7 @@ class _Grid:
         """Into the operand's memory; along axes that it does not move on, the first value."""
         view, dtype = window(self.case.views[target][0]), self.case.views[target][1]
         offset = self._offset(view)
-        if 0 in self.shape[: self.case.n_outer] or offset.size == 0:
+        if 0 in self.shape[: self.case.n_outer] or offset.size == 0 or view.base.nbytes == 0:
             return
         value = np.broadcast_to(value, np.broadcast_shapes(value.shape, offset.shape))
         first = value[tuple(slice(0, n) for n in offset.shape)]

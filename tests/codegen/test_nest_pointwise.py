@@ -208,11 +208,12 @@ def test_positions_and_random_words(target: Target) -> None:
     key = rng.integers(-(1 << 62), 1 << 62, 1).astype(np.int64)
     shape = (3, 77)
     keys = np.broadcast_to(key, shape)
-    linears = [(5, (77, 1)), ((1 << 40) + 3, (2, -1)), (0, (0, 3))]
+    linears = [(5, (77, 1)), ((1 << 40) + 3, (2, -1)), (0, (0, 3)), (8, (78, 1))]
     word = call("philox", Fetch(I64, 0), Position(I64, 0))
     far = call("philox", Fetch(I64, 0) + 1, Position(I64, 1))
     uniform = call("shr", word, const(8, I64)).cast(F32) * 2.0**-24
-    values: list[Expr] = [word, far, uniform, Position(I64, 2).cast(F32), Position(I64, 1) + Position(I64, 0)]
+    aligned = call("philox", Fetch(I64, 0), Position(I64, 3))
+    values: list[Expr] = [word, far, aligned, uniform, Position(I64, 2).cast(F32), Position(I64, 1) + Position(I64, 0)]
     case, outputs = pointwise([(keys, I64)], values)
     case.linears = linears
     check(case, target, outputs, 2)

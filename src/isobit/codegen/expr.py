@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from isobit.arithmetic.dtypes import DType
+from isobit.codegen import philox
 from isobit.codegen.emit import Builder, Value
 from isobit.codegen.memory import Guard, Memory, Moving
 from isobit.codegen.vector import literal, operation
@@ -168,6 +169,10 @@ class Evaluator:
         raise TypeError(f"not an expression of a kernel: {e!r}")
 
     def _operation(self, e: Op) -> Value:
+        if e.name == "philox" and isinstance(e.args[1], Position) and self.lanes % 4 == 0:
+            key, at = self.value(e.args[0]), self.frame.linear(e.args[1].linear)
+            if key.lanes == 1 and at.step == "1":
+                return philox.consecutive_words(self.b, key, at.base, self.lanes)
         arg_dtype = e.args[-1].dtype
         values = [self.value(a) for a in e.args]
         if any(v.lanes > 1 for v in values):

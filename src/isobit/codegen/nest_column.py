@@ -26,9 +26,10 @@ class ColumnFold(Protocol):
     def result(self, copy: int) -> Value: ...
 
 
-def column_fold(b: Builder, fold: Fold, lanes: int, copies: int) -> ColumnFold:
+def column_fold(b: Builder, fold: Fold, lanes: int, copies: int, by_lanes: bool) -> ColumnFold:
+    """`by_lanes`: positions come lane after lane of ARITHMETIC.md §3, between `begin_lane` and `end_lane`."""
     if is_blocked(fold.kind, fold.value.dtype):
-        return ColumnBlock(b, fold, lanes, copies)
+        return ColumnBlock(b, fold, lanes, copies, by_lanes)
     if fold.kind in ("argmax", "argmin"):
         return ColumnArg(b, fold, lanes, copies)
     if fold.kind in ("tree_sum", "tree_prod"):
@@ -46,7 +47,7 @@ class ColumnBlock:
     so that adding it would change nothing.
     """
 
-    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int) -> None:
+    def __init__(self, b: Builder, fold: Fold, lanes: int, copies: int, by_lanes: bool) -> None:
         self.b, self.fold, self.lanes, self.width = b, fold, lanes, lanes * copies
         dtype = computed(fold.value.dtype)
         self.monoid = Monoid(fold.kind, dtype, REGISTER[dtype])
@@ -56,6 +57,16 @@ class ColumnBlock:
         self._tree = TreeCounter(b, self.monoid, self.width)
         self._total = b.variable(self._nothing)
         self._mean = b.variable(self._nothing) if fold.kind == "m2" else None
+        self._registers = [b.variable(self.monoid.nothing(lanes)) for _ in range(copies if by_lanes else 0)]
+
+    def begin_lane(self) -> None:
+        for r in self._registers:
+            r.set(self.monoid.nothing(self.lanes))
+
+    def end_lane(self, lane: Value) -> None:
+        """What the registers hold is the sum of `lane`."""
+        for copy, r in enumerate(self._registers):
+            self.b.store(r.get(), self._cell(lane, copy))
 
     def begin(self, low: Value) -> None:
         self._tree.clear()
@@ -71,8 +82,12 @@ class ColumnBlock:
     def add_plain(self, x: Value, copy: int, position: Value) -> None:
         """Add to the lane of `position` without m2's square."""
         b = self.b
+        if self._registers:
+            r = self._registers[copy]
+            r.set(self.monoid.apply(b, r.get(), x))
+            return
         lane = b.binary("and", position, i64(FOLD_LANES - 1))
-        at = b.offset(self._at(lane), copy * self.lanes * self._size)
+        at = self._cell(lane, copy)
         b.store(self.monoid.apply(b, b.load(at, self.monoid.element, self.lanes), x), at)
 
     @staticmethod
@@ -117,6 +132,9 @@ class ColumnBlock:
 
     def _slice(self, x: Value, copy: int) -> Value:
         return self.b.part(x, copy * self.lanes, self.lanes)
+
+    def _cell(self, lane: Value, copy: int) -> Value:
+        return self.b.offset(self._at(lane), copy * self.lanes * self._size)
 
     def _get(self, lane: Value) -> Value:
         return self.b.load(self._at(lane), self.monoid.element, self.width)

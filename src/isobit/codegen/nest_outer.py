@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from isobit.codegen.expr import Evaluator
 from isobit.codegen.memory import Memory
 from isobit.codegen.nest_column import ColumnBlock, column_fold
 from isobit.codegen.nest_frame import Launch, NestFrame, advance
-from isobit.codegen.nest_plan import BLOCK, Plan, stage_values
+from isobit.codegen.nest_plan import BLOCK, FOLD_LANES, Plan, is_blocked, stage_values
 from isobit.ir.kernel import Loop, Nest, Point, RowElement, Store
 
 _TRUE = Value("true", "i1")
@@ -102,7 +102,9 @@ class _Pass:
     def __init__(self, owner: OuterNest, loop: Loop, copies: list[_Copy]) -> None:
         self.b, self.launch, self.plan, self.loop, self.copies = owner.b, owner.launch, owner.plan, loop, copies
         self.nest = owner.nest
-        self.folds = [column_fold(self.b, f, self.plan.lanes, len(copies)) for f in loop.folds]
+        blocked = all(is_blocked(f.kind, f.value.dtype) for f in loop.folds)
+        self.by_lanes = self.nest.n_inner == 1 and blocked  # argmax wants positions in order
+        self.folds = [column_fold(self.b, f, self.plan.lanes, len(copies), self.by_lanes) for f in loop.folds]
         self.blocked = [f for f in self.folds if isinstance(f, ColumnBlock)]
 
     def run(self, low: Value, high: Value) -> None:
@@ -131,10 +133,7 @@ class _Pass:
             count = b.sub(end, start)
             if any(f.fold.kind == "m2" for f in self.blocked):
                 self._first_pass(start, end, count, state)
-            ColumnBlock.clear_lanes(b, self.blocked, count)
-            with self._positions(start, end, state) as (indices, position):
-                self._add_all(indices, position)
-            ColumnBlock.fold_lanes(b, self.blocked, count)
+            self._sweep(self.blocked, start, end, state, self._add_all)
             for f in self.blocked:
                 aux = [] if f.fold.aux is None else [c.point.vector(f.fold.aux) for c in self.copies]
                 f.end_block(count, only, aux)
@@ -143,19 +142,44 @@ class _Pass:
             for f in self.blocked:
                 f.finish()
 
+    def _sweep(
+        self,
+        folds: Sequence[ColumnBlock],
+        start: Value,
+        end: Value,
+        state: list[Variable],
+        add: Callable[[dict[int, Value], Value], None],
+    ) -> None:
+        """A block's positions, and the lanes' tree. Lane after lane, each summed in registers, if nothing hinders."""
+        b, count = self.b, self.b.sub(end, start)
+        if self.by_lanes:
+            with b.loop(start, b.minimum(end, b.add(start, FOLD_LANES))) as first:
+                for f in folds:
+                    f.begin_lane()
+                with b.loop(first, end, FOLD_LANES) as position:
+                    add({self.nest.n_outer: position}, position)
+                for f in folds:
+                    f.end_lane(b.sub(first, start))
+        else:
+            ColumnBlock.clear_lanes(b, folds, count)
+            with self._positions(start, end, state) as (indices, position):
+                add(indices, position)
+        ColumnBlock.fold_lanes(b, folds, count)
+
     def _first_pass(self, start: Value, end: Value, count: Value, state: list[Variable]) -> None:
         """The means of a block, for m2; the place in the inner axes is kept for the second pass."""
         b = self.b
         twice = [f for f in self.blocked if f.fold.kind == "m2"]
         place = [b.variable(v.get()) for v in state]
-        ColumnBlock.clear_lanes(b, twice, count)
-        with self._positions(start, end, place) as (indices, position):
+
+        def add(indices: dict[int, Value], position: Value) -> None:
             for copy, c in enumerate(self.copies):
                 here, frame = self._here(c, indices, position)
                 self._store_all(here, frame, False)
                 for f in twice:
                     f.add_plain(here.vector(f.fold.value), copy, position)
-        ColumnBlock.fold_lanes(b, twice, count)
+
+        self._sweep(twice, start, end, place, add)
         for f in twice:
             f.end_first_pass(count)
 

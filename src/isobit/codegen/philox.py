@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isobit.codegen.emit import Builder, Value, const
+from isobit.codegen.emit import Builder, Value, const, const_vector, i64
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -16,6 +16,25 @@ def word(b: Builder, key: Value, j: Value) -> Value:
     odd = b.compare("ne", b.binary("and", j, const(1, "i64", n)), const(0, "i64", n))
     upper = b.compare("ne", b.binary("and", j, const(2, "i64", n)), const(0, "i64", n))
     return b.select(upper, b.select(odd, words[3], words[2]), b.select(odd, words[1], words[0]))
+
+
+def consecutive_words(b: Builder, key: Value, j: Value, lanes: int) -> Value:
+    """Words j, j + 1, … (`lanes` of them, a multiple of 4) for a scalar j: a counter's four words are used together
+    where j is a multiple of 4.
+    """
+
+    def together() -> Value:
+        quarter = lanes // 4
+        counter = b.splat(b.binary("lshr", j, i64(2)), quarter)
+        words = counter_words(b, b.splat(key, quarter), b.add(counter, const_vector(range(quarter), "i64")))
+        pairs = b.concat(words[:2]), b.concat(words[2:])
+        return b.shuffle(*pairs, [k * quarter + i for i in range(quarter) for k in range(4)])
+
+    def apart() -> Value:
+        each = b.add(b.splat(j, lanes), const_vector(range(lanes), "i64"))
+        return word(b, b.splat(key, lanes), each)
+
+    return b.choose(b.compare("eq", b.binary("and", j, i64(3)), 0), together, apart)
 
 
 def counter_words(b: Builder, key: Value, counter: Value) -> list[Value]:
