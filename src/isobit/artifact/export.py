@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import isobit
+from isobit import __version__
 from isobit.arithmetic.dtypes import DType
 from isobit.artifact.format import (
     ALIGNMENT,
@@ -53,7 +53,7 @@ def export(model: Any, example_inputs: Sequence[Any], path: str | os.PathLike[st
     weights, blob = _weights(traced)
     folder = f"targets/{target.level}"
     manifest = Manifest(
-        version=isobit.__version__,
+        version=__version__,
         arithmetic=ARITHMETIC_VERSION,
         inputs=tuple(_tensor(name, layout) for name, layout in traced.inputs),
         outputs=tuple(_tensor(f"output{k}", layout) for k, layout in enumerate(traced.outputs)),
