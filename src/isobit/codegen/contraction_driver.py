@@ -162,7 +162,9 @@ class _Driver:
                 table, runs = self._k_table(side), self._k_runs(side)
                 self._offsets(table, k0, depth, depth, "k", side)
                 self._runs(table, depth, group_of(self.size), self.size, runs)
-        self.k_in_a_row = self._all_runs(self._k_runs("rhs"), f.binary("udiv", depth, i64(group_of(self.size))))
+        groups = f.binary("udiv", depth, i64(group_of(self.size)))
+        every = f.load(f.offset(self._k_runs("rhs"), groups), "i8")
+        self.k_in_a_row = f.binary("and", f.compare("sgt", groups, 0), f.compare("ne", every, 0))
         resident = f.mul(f.mul(chunk, self.arg("lhs_resident")), self.arg("lhs_bytes"))
         packed = f.offset(self.region("lhs"), resident)
         self._place_in_tree(chunk)
@@ -178,13 +180,6 @@ class _Driver:
 
     def _k_runs(self, side: str) -> Value:
         return self.f.offset(self.region(f"{side[0]}k.runs"), self.k_at)
-
-    def _all_runs(self, flags: Value, count: Value) -> Value:
-        """i1: are all groups of k runs, and is there one?"""
-        f, verdict = self.f, self.f.variable(self.f.compare("sgt", count, 0))
-        with f.loop(0, count) as i:
-            verdict.set(f.binary("and", verdict.get(), f.compare("ne", f.load(f.offset(flags, i), "i8"), 0)))
-        return verdict.get()
 
     def _pack_lhs(self, out: Value, offsets: Value, count: Value, depth: Value) -> None:
         f, width = self.f, self.tile.rows

@@ -105,17 +105,23 @@ class _OffsetTable:
 
 
 def define_runs(module: Module) -> None:
-    """`runs(table, groups, width, step, flags)`: flags[g] = 1 where a group of `width` offsets ascends by `step`."""
+    """`runs(table, groups, width, step, flags)`: flags[g] = 1 where a group of `width` offsets ascends by `step`.
+
+    flags[groups] = 1 where all groups do.
+    """
     numbers = [("i64", n) for n in ("groups", "width", "step")]
     f = Builder(module, "runs", "void", [("ptr", "table"), *numbers, ("ptr", "flags")])
     table, groups, width, step, flags = f.params
+    every = f.variable(Value("1", "i8"))
     with f.loop(0, groups) as g:
         first = word(f, table, f.mul(g, width))
-        flag = f.variable(Value("true", "i1"))
+        flag = f.variable(Value("1", "i8"))
         with f.loop(1, width) as j:
             follows = f.compare("eq", f.sub(read(f, first, j), read(f, first, f.sub(j, 1))), step)
-            flag.set(f.binary("and", flag.get(), follows))
-        f.store(f.convert("zext", flag.get(), "i8"), f.offset(flags, g))
+            flag.set(f.binary("and", flag.get(), f.convert("zext", follows, "i8")))
+        every.set(f.binary("and", every.get(), flag.get()))
+        f.store(flag.get(), f.offset(flags, g))
+    f.store(every.get(), f.offset(flags, groups))
     module.define("runs", finish(f))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isobit.arithmetic.dtypes import DType
 from isobit.codegen.target import Target
@@ -44,10 +45,10 @@ class Tile:
 
 
 _TILES = {
-    "x86-64-v4": (14, 2, (14, 8, 4, 1), 2),
-    "x86-64-v3": (6, 2, (6, 4, 2, 1), 4),
+    "x86-64-v4": (14, 2, (14, 8, 4), 1),
+    "x86-64-v3": (6, 2, (6, 4), 2),
     "x86-64-v2": (2, 1, (2, 1), 1),
-    "aarch64": (8, 2, (8, 4, 2, 1), 2),
+    "aarch64": (8, 2, (8, 4), 2),
 }
 
 
@@ -113,6 +114,7 @@ class Blocking:
         return self.m_cache >= self.m_block and packed <= _RESIDENT_BYTES
 
 
+@lru_cache(maxsize=4096)
 def choose_blocking(extents: Extents, dtype: DType, tile: Tile, threads: int) -> Blocking:
     """The blocking with the least estimated time of the busiest thread."""
     candidates = [
