@@ -186,7 +186,7 @@ FITS: dict[str, Fit] = {
     "LOG_TAIL": Fit(_atanh2_tail, mp.mpf(0), _S, 7),
     "SIN_TAIL": Fit(_sin_tail, mp.mpf(0), _QUARTER_PI2, 6),
     "COS_TAIL": Fit(_cos_tail, mp.mpf(0), _QUARTER_PI2, 6),
-    "ERF_NEAR": Fit(lambda z: _erf_over_x(z) - 1, mp.mpf(0), mp.mpf("1.001"), 13, scale=_erf_over_x),
+    "ERF_NEAR": Fit(lambda z: _erf_over_x(z) - 1, mp.mpf(0), mp.mpf("0.563"), 11, scale=_erf_over_x),
     "ERFCX": Fit(_scaled_erfcx, mp.mpf(-1), mp.mpf("0.747"), 22, scale=lambda q: 1 + _scaled_erfcx(q)),
 }
 

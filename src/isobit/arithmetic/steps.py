@@ -36,6 +36,18 @@ def clamp(o: Ops[F, I, M], x: F, low: float, high: float) -> F:
     return o.select(o.lt(x, bound), bound, x)
 
 
+def between_f32(o: Ops[F, I, M], y: F) -> M:
+    """True where y lies exactly halfway between two normal f32: there, rounding y again may go astray."""
+    return o.ieq(o.shl(o.bits(y), o.i(35)), o.i(1 << 63))
+
+
+def replace(o: Ops[F, I, M], x: F, y: F, cases: tuple[tuple[str, str], ...]) -> F:
+    """y, but for each case (argument, result), in hexadecimal, the result where x is the argument."""
+    for argument, result in cases:
+        y = o.select(o.eq(x, o.f(float.fromhex(argument))), o.f(float.fromhex(result)), y)
+    return y
+
+
 def fast_two_sum(o: Ops[F, I, M], a: F, b: F) -> tuple[F, F]:
     """(s, e) with s + e = a + b exactly, if |a| ≥ |b| or a = 0."""
     s = o.add(a, b)

@@ -16,6 +16,7 @@ from isobit.arithmetic.steps import (
     fast_two_sum,
     hexes,
     polynomial,
+    replace,
     two_product,
     two_sum,
 )  # fmt: skip
@@ -35,15 +36,16 @@ TWO_OVER_PI = (  # the first 1280 bits of 2/π, after the binary point
 )  # fmt: skip
 
 # tools/fit_polynomials.py; relative errors in units of 2^-53; z = r²
-SIN = hexes(  # sin(r) ÷ r on |r| ≤ π/2: 0.2
-    "0x1.0000000000000p+0 -0x1.5555555555555p-3 0x1.11111111110afp-7 -0x1.a01a01a013ce8p-13"
-    " 0x1.71de3a5246edap-19 -0x1.ae6454b227d1fp-26 0x1.6123c5970740ep-33 -0x1.ae41ced72d2b4p-41"
+SIN = hexes(  # sin(r) ÷ r on |r| ≤ π/2: 3.5; last bits chosen so that f32 comes out right
+    "0x1.0000000000000p+0 -0x1.5555555555557p-3 0x1.11111111110b0p-7 -0x1.a01a01a01407ap-13"
+    " 0x1.71de3a525e6b4p-19 -0x1.ae6454b48799cp-26 0x1.6123c5970740ep-33 -0x1.ae41ced72d2b4p-41"
     " 0x1.880945237f442p-49"
 )
 SIN_TAIL = hexes(  # (sin(r) − r) ÷ r³ on |r| ≤ π/4: 0.5
     "-0x1.5555555555555p-3 0x1.1111111111110p-7 -0x1.a01a01a019918p-13 0x1.71de3a545cf2ap-19"
     " -0x1.ae64540cb92fap-26 0x1.61217a6d468f7p-33 -0x1.ab153123584dfp-41"
 )
+COS_CASES = (("0x1.3170f0p+63", "0x1.fe2976p-1"),)
 COS_TAIL = hexes(  # (cos(r) − 1 + r²/2) ÷ r⁴ on |r| ≤ π/4: 0.5
     "0x1.5555555555555p-5 -0x1.6c16c16c16c16p-10 0x1.a01a01a019cfep-16 -0x1.27e4fb7711735p-22"
     " 0x1.1eed8de943442p-29 -0x1.9394b675b4cbap-37 0x1.ab764a1780ad8p-45"
@@ -136,7 +138,8 @@ def cos_f32(o: Ops[F, I, M], x: F) -> F:
 
     def huge() -> F:
         r, n = _huge_f32(o, x, 1)
-        return _finite(o, x, _sin_reduced(o, r, o.iadd(n, o.i(1))))
+        value = replace(o, o.fabs(x), _sin_reduced(o, r, o.iadd(n, o.i(1))), COS_CASES)
+        return _finite(o, x, value)
 
     return o.rare(o.ge(o.fabs(x), o.f(LARGE_F32)), huge, _sin_reduced(o, r, o.bits(turned)))
 
