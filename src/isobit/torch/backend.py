@@ -35,12 +35,12 @@ def compile_module(module: torch.nn.Module, inputs: Sequence[Any]) -> Callable[.
             inference_compiler=compiler,
             decompositions=decompositions,
             partition_fn=default_partition,
-        )(module, inputs)
+        )(module, inputs)  # type: ignore[arg-type]
     return compiled
 
 
 def _backward(compiler: GraphCompiler) -> Callable[..., Any]:
-    """The partitioner leaves a copy of every draw in the backward graph; one that nothing there reads is not its own."""
+    """The partitioner copies every draw into the backward graph; one that nothing there reads is not its own."""
 
     def compile_backward(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         drop_unread_draws(module.graph)

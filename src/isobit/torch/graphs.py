@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from isobit.arithmetic.dtypes import DType
 from isobit.ir.graph import Graph, Value
 from isobit.ir.layout import Layout
 from isobit.runtime.engine import Engine
-from isobit.torch.dtypes import FROM_TORCH, TO_TORCH, Unowned, dtype_of
+from isobit.torch.dtypes import TO_TORCH, Unowned, dtype_of
 from isobit.torch.holes import UNNAMED, HoleMonitor
 from isobit.torch.lowering import write_statement
 from isobit.torch.memory import fresh_strides
@@ -210,7 +209,7 @@ class _Builder:
         """Whether the node is a chain of views of a tensor that a register holds: then no element need move."""
         if not (self.compiler.host_views and _is_view(node)):
             return False
-        return (node.args[0] in self.held or self.is_view_of_held(node.args[0]))  # type: ignore[arg-type]
+        return node.args[0] in self.held or self.is_view_of_held(node.args[0])  # type: ignore[arg-type]
 
     def wanted(self) -> list[fx.Node]:
         """Nodes of the piece that something outside it may read: all with a user that is not written in it."""
@@ -255,7 +254,7 @@ class _Builder:
         late = [n for n in results if n not in self.held]
         if late:
             self.close(late)
-        self.outputs = as_registers(list(output.args[0]), self.number)  # type: ignore[call-overload]
+        self.outputs = as_registers(_plain(output.args[0]), self.number)
 
 
 _HARMLESS: frozenset[Any] = frozenset({operator.getitem})
@@ -278,7 +277,7 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
 
 def _nodes(tree: Any) -> list[fx.Node]:
     found: list[fx.Node] = []
-    fx.map_arg(_plain(tree), found.append)  # type: ignore[arg-type]
+    fx.map_arg(_plain(tree), found.append)
     return found
 
 
@@ -319,11 +318,8 @@ def _same_elements(node: fx.Node) -> bool:
     """Whether a view shows every element of its base: then the base may be computed in its stead."""
     base = node.args[0].meta["val"]  # type: ignore[union-attr]
     mine = node.meta["val"]
-    return base.dtype == mine.dtype and mine.numel() >= base.numel()
+    return bool(base.dtype == mine.dtype and mine.numel() >= base.numel())
 
 
 def _fresh(value: Value, meta: torch.Tensor) -> Fresh:
     return value.shape, fresh_strides(value.shape, tuple(meta.stride())), TO_TORCH[value.dtype]
-
-
-__all__ = ["FROM_TORCH", "DType", "GraphCompiler"]

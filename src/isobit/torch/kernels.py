@@ -196,6 +196,8 @@ class RandomKernel(StatementKernel):
 def with_lane(kernel: StatementKernel) -> Kernel:
     """`kernel` behind a shorter way for what small models call most: one or two tensors in, one fresh tensor out."""
     kinds = [s.kind for s in kernel.signature.slots]
+    if kernel.statement.uniform and kinds[:2] == [Kind.TENSOR] * 2:
+        return _copy_lane(kernel)
     if kernel.written or kernel.signature.returns != 1:
         return kernel
     if kinds == [Kind.TENSOR]:
@@ -205,16 +207,29 @@ def with_lane(kernel: StatementKernel) -> Kernel:
     return kernel
 
 
+def _copy_lane(kernel: StatementKernel) -> Kernel:
+    original = kernel.original
+
+    def lane(target: torch.Tensor, source: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(source, torch.Tensor) and target.dtype is source.dtype:
+            return original(target, source, *rest, **named)
+        return kernel(target, source, *rest, **named)
+
+    return lane
+
+
 def _unary_lane(kernel: StatementKernel) -> Kernel:
     known: dict[Any, Any] = {}
 
     def lane(x: torch.Tensor) -> Any:
-        found = known.get((x.dtype, x.shape, x.stride()))
-        if found is None:
+        try:
+            call, fresh = known[(x.dtype, x.shape, x.stride())]
+        except KeyError:
             result = kernel(x)
-            _remember(known, (x.dtype, x.shape, x.stride()), kernel.plans.get(kernel.collect((), (x,), {}).key))
+            _remember(kernel, known, (x.dtype, x.shape, x.stride()), x)
             return result
-        call, fresh = found
+        if fresh is None:
+            return call(x)
         out = empty(*fresh)
         call(x.data_ptr(), out.data_ptr())
         return out
@@ -232,10 +247,12 @@ def _binary_lane(kernel: StatementKernel) -> Kernel:
         except (AttributeError, KeyError):
             result = kernel(x, y, **rest)
             if not rest and isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
-                _remember(known, key, kernel.plans.get(kernel.collect((), (x, y), {}).key))
+                _remember(kernel, known, key, x, y)
             return result
         if rest:
             return kernel(x, y, **rest)
+        if fresh is None:
+            return call(x, y)
         out = empty(*fresh)
         call(x.data_ptr(), y.data_ptr(), out.data_ptr())
         return out
@@ -243,10 +260,16 @@ def _binary_lane(kernel: StatementKernel) -> Kernel:
     return lane
 
 
-def _remember(known: dict[Any, Any], key: Any, plan: Entry) -> None:
-    """Files a plan that a lane can run: of floats, as with integers alone the default dtype counts, too."""
-    if isinstance(plan, Plan) and not all(part in INTEGERS for part in key if isinstance(part, torch.dtype)):
-        known[key] = plan.call, plan.fresh[0]
+def _remember(kernel: StatementKernel, known: dict[Any, Any], key: Any, *args: torch.Tensor) -> None:
+    """Files what a lane can do: run a plan, or call PyTorch's kernel (with no fresh result).
+
+    Where integers give floats, the default dtype counts, too, and the lane does not know it.
+    """
+    entry = kernel.plans.get(kernel.collect((), args, {}).key)
+    if entry is None:
+        known[key] = kernel.original, None
+    elif isinstance(entry, Plan) and any_floating(args):
+        known[key] = entry.call, entry.fresh[0]
 
 
 def _written(full: Signature) -> tuple[int, ...]:

@@ -20,10 +20,18 @@ import torch
 from isobit.runtime.engine import Engine, EngineOptions
 from isobit.torch.events import Event
 from isobit.torch.holes import UNNAMED, HoleMonitor
-from isobit.torch.kernels import Holder, Kernel, RandomKernel, StatementKernel, decomposition_kernel, hole_kernel, with_lane
+from isobit.torch.kernels import (
+    Holder,
+    Kernel,
+    RandomKernel,
+    StatementKernel,
+    decomposition_kernel,
+    hole_kernel,
+    with_lane,
+)
+from isobit.torch.library import library as own_operators
 from isobit.torch.operators import table
 from isobit.torch.original import cpu_kernels, is_composite_implicit, original
-from isobit.torch.library import library
 from isobit.torch.random import decomposition, pure_overload
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
@@ -95,7 +103,7 @@ class Override:
 def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
     found: dict[str, Registration] = {}
     passing: set[str] = set()
-    library()
+    own_operators()
     for name, entry in table():
         if not has_overload(name):
             continue
@@ -230,7 +238,7 @@ _STACK = _Stack()
 @contextmanager
 def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
     """While a graph is traced: the table's composites are in place. Gives the decompositions for the tracer."""
-    library()
+    own_operators()
     found = {
         overload_of(name): entry.function
         for name, entry in table()

@@ -57,8 +57,8 @@ class Call:
             found = torch.promote_types(found, torch.result_type(first, other))
         return dtype_of(found)
 
-    def promote(self, *operands: Any, dtype: DType | None = None) -> tuple[Any, ...]:
-        """The tensors among `operands` converted to `dtype` (of the result, if not given); numbers stay."""
+    def promote(self, *operands: Any, dtype: DType | None = None) -> Any:
+        """A tuple: the tensors among `operands` converted to `dtype` (of the result, if not given); numbers stay."""
         target = dtype or self.dtype
         return tuple(recast(x, target) if is_tensor(x) else x for x in operands)
 
@@ -105,7 +105,11 @@ def is_run_time(slot: Slot, value: object, statement: Statement, any_float: bool
 
 
 def write_statement(
-    build: Builder, signature: Signature, graph: Graph, operands: Sequence[Any], metas: Sequence[Any],
+    build: Builder,
+    signature: Signature,
+    graph: Graph,
+    operands: Sequence[Any],
+    metas: Sequence[Any],
     results: Sequence[Any],
 ) -> Result:
     """Writes the call into `graph`; results are converted to the dtypes that PyTorch gives them.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from isobit.arithmetic.dtypes import DType
-from isobit.ir.expr import Affine, Load, loads
-from isobit.ir.graph import Graph, Input, Map
+from isobit.ir.expr import Affine, Axis, Expr, loads
+from isobit.ir.graph import Assemble, Contract, Graph, Input, Map, Reduce, Reshape, Stmt
 from isobit.ir.layout import Layout
+
+Index = tuple[Affine | Expr, ...]
 
 OVERLAPS_ITSELF = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -46,24 +47,37 @@ def is_elementwise(graph: Graph, position: int, output: int) -> bool:
     readers = {source.id}
     for node in graph.nodes:
         found = [index for origin, index in _reads(node.stmt) if origin in readers]
-        if not found:
-            continue
-        plain = isinstance(node.stmt, Map) and node.shape == source.shape
-        if not plain or any(index != tuple(map(Affine.of, node.stmt.axes)) for index in found):  # type: ignore[union-attr]
+        if found and not (node.shape == source.shape and _reads_in_place(node.stmt, found)):
             return False
-        readers.add(node.id)
+        readers |= {node.id} if found else set()
     return not readers & {i for i in graph.outputs if i != output}
 
 
-def _reads(stmt: Any) -> list[tuple[int, Any]]:
+def _reads_in_place(stmt: Stmt, found: Sequence[Index | None]) -> bool:
+    """Whether a statement reads at `found` only the place that it writes."""
+    return isinstance(stmt, Map) and all(
+        index is not None and all(map(_is_position, index, stmt.axes)) for index in found
+    )
+
+
+def _is_position(index: Affine | Expr, axis: Axis) -> bool:
+    return index == Affine.of(axis) or (axis.extent == 1 and index == Affine())
+
+
+def _reads(stmt: Stmt) -> list[tuple[int, Index | None]]:
     """(source node, index) of everything a statement reads; index None where it is not a plain load."""
-    if isinstance(stmt, Map):
-        return [(x.source, x.index if x.fill is None else None) for x in loads(stmt.body)]
-    found: list[tuple[int, Any]] = []
-    for part in vars(stmt).values():
-        if isinstance(part, Load) or hasattr(part, "dtype"):
-            found += [(x.source, None) for x in loads(part)]
-    return found + ([(stmt.source, None)] if hasattr(stmt, "source") else [])
+    match stmt:
+        case Map(_, body):
+            return [(x.source, x.index if x.fill is None else None) for x in loads(body)]
+        case Reduce(_, _, _, body, aux):
+            return [(x.source, None) for e in (body, aux) if e is not None for x in loads(e)]
+        case Contract(_, _, lhs, rhs):
+            return [(x.source, None) for e in (lhs, rhs) for x in loads(e)]
+        case Reshape(source):
+            return [(source, None)]
+        case Assemble(parts):
+            return [(part.source, None) for part in parts]
+    return []
 
 
 def fresh_strides(shape: Sequence[int], meta_strides: Sequence[int] | None) -> tuple[int, ...]:
@@ -84,4 +98,4 @@ def fresh_strides(shape: Sequence[int], meta_strides: Sequence[int] | None) -> t
 def resize_output(out: torch.Tensor, shape: Sequence[int]) -> None:
     """Gives an `out=` tensor the result's shape, with PyTorch's warning where it held something."""
     if tuple(out.shape) != tuple(shape):
-        torch._prims_common.wrappers._maybe_resize_out(out, tuple(shape))  # type: ignore[attr-defined]
+        torch._prims_common.wrappers._maybe_resize_out(out, tuple(shape))

@@ -20,7 +20,8 @@ from isobit.torch.memory import OVERLAPS_ITSELF, fresh_strides, is_elementwise, 
 from isobit.torch.signature import Signature
 from isobit.torch.table import Result, Statement
 
-empty = torch._C._dynamo.guards._empty_strided_cpu  # torch.empty_strided without the dispatcher: 1 µs less
+# torch.empty_strided without the dispatcher: 1 µs less. The shape and the strides must be plain tuples.
+empty: Any = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
 
 Fresh = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 Call = Callable[..., Any]
@@ -36,10 +37,7 @@ class Target:
     position: int
     layout: Layout
     shared: frozenset[int]
-
-    @property
-    def span(self) -> int:
-        return span(self.layout)
+    span: int
 
 
 def caller(executable: Executable) -> Call:
@@ -72,32 +70,47 @@ class Plan:
     def run(self, tensors: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
         """Runs; gives the fresh results, or the overwritten tensors where there are none."""
         addresses = [t.data_ptr() for t in tensors]
-        del addresses[self.n_inputs :]
-        places = [self._place(t, tensors[t.position], addresses) for t in self.targets] if self.targets else ()
+        if self.targets:
+            return self._overwrite(tensors, numbers, addresses)
+        results = [empty(*f) if f is not None else None for f in self.fresh]
+        outputs = [r.data_ptr() for r in results if r is not None]
         if numbers:
             cells = (c_double * len(numbers))(*numbers)
             base = addressof(cells)
-            addresses += range(base, base + 8 * len(numbers), 8)
-        results = [empty(*f) if f is not None else None for f in self.fresh]
-        addresses += [r.data_ptr() for r in results if r is not None]
-        if not places:
-            self.call(*addresses)
-            return results
-        self.call(*addresses, *[p.data_ptr() for p in places])
-        written = [tensors[t.position] for t in self.targets]
-        for place, tensor in zip(places, written, strict=True):
-            if place is not tensor:
-                copy_bits(place, tensor)
-        return results or written
+            self.call(*addresses, *range(base, base + 8 * len(numbers), 8), *outputs)
+        else:
+            self.call(*addresses, *outputs)
+        return results
 
-    def _place(self, target: Target, tensor: Any, inputs: list[int]) -> Any:
-        """`tensor` itself where it is safe to write it directly, else memory to be copied from."""
-        low = tensor.data_ptr()
+    def _overwrite(self, tensors: Sequence[Any], numbers: Sequence[float], addresses: list[int]) -> list[Any]:
+        targets = [addresses[t.position] for t in self.targets]
+        del addresses[self.n_inputs :]
+        moved: list[tuple[Any, Any]] = []
+        for k, t in enumerate(self.targets):
+            if self._is_in_the_way(t, targets[k], addresses):
+                place = empty(t.layout.shape, t.layout.strides, tensors[t.position].dtype)
+                moved.append((place, tensors[t.position]))
+                targets[k] = place.data_ptr()
+        results = [empty(*f) if f is not None else None for f in self.fresh]
+        outputs = [r.data_ptr() for r in results if r is not None]
+        cells = (c_double * len(numbers))(*numbers)
+        base = addressof(cells)
+        self.call(*addresses, *range(base, base + 8 * len(numbers), 8), *outputs, *targets)
+        for place, tensor in moved:
+            copy_bits(place, tensor)
+        return results or [tensors[t.position] for t in self.targets]
+
+    def _is_in_the_way(self, target: Target, low: int, inputs: list[int]) -> bool:
+        """Whether an input lies where `target`, at address `low`, is to be written, and not safely right under it."""
         high = low + target.span
+        spans, shared = self.spans, target.shared
         for k, address in enumerate(inputs):
-            if address < high and low < address + self.spans[k] and not (address == low and k in target.shared):
-                return empty(target.layout.shape, target.layout.strides, tensor.dtype)
-        return tensor
+            if address == low:
+                if k not in shared and target.span and spans[k]:
+                    return True
+            elif address < high and low < address + spans[k]:
+                return True
+        return False
 
 
 def copy_bits(source: torch.Tensor, target: torch.Tensor) -> None:
@@ -133,9 +146,7 @@ class PlanMaker:
         moved = [recast(v, layout_of(t).dtype) for v, _, t in pairs]
         kept = [v for v in new if v is not None] + moved
         graph.outputs = [v.id for v in kept]
-        targets = [
-            _target(graph, v.id, p, layout_of(t), layouts) for v, (_, p, t) in zip(moved, pairs, strict=True)
-        ]
+        targets = [_target(graph, v.id, p, layout_of(t), layouts) for v, (_, p, t) in zip(moved, pairs, strict=True)]
         made = [Layout(v.dtype, f[0], f[1]) for v, f in zip(new, fresh, strict=True) if v is not None and f is not None]
         executable = self.engine.compile(
             graph,
@@ -158,9 +169,7 @@ class PlanMaker:
         return [(v, p, t) for v, p, t in found if v is not None]
 
 
-def _inputs(
-    graph: Graph, values: Sequence[Any], run_time: Sequence[bool]
-) -> tuple[list[Any], list[Layout], int]:
+def _inputs(graph: Graph, values: Sequence[Any], run_time: Sequence[bool]) -> tuple[list[Any], list[Layout], int]:
     """Declares the graph's inputs, the tensors first, then the run-time numbers."""
     layouts: list[Layout] = []
 
@@ -185,4 +194,5 @@ def _target(graph: Graph, output: int, position: int, layout: Layout, inputs: Se
     if overlaps_itself(layout):
         raise RuntimeError(OVERLAPS_ITSELF)
     same = [k for k, given in enumerate(inputs) if given == layout]
-    return Target(position, layout, frozenset(k for k in same if is_elementwise(graph, k, output)))
+    shared = frozenset(k for k in same if is_elementwise(graph, k, output))
+    return Target(position, layout, shared, span(layout))

@@ -123,9 +123,11 @@ def as_registers(tree: Any, number: Callable[[fx.Node], int]) -> Any:
     if isinstance(tree, fx.Node):
         return Register(number(tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(as_registers(x, number) for x in tree) if type(tree) in (list, tuple) else [
-            as_registers(x, number) for x in tree
-        ]
+        return (
+            type(tree)(as_registers(x, number) for x in tree)
+            if type(tree) in (list, tuple)
+            else [as_registers(x, number) for x in tree]
+        )
     return tree
 
 

@@ -43,22 +43,26 @@ for _name, _backward in BACKWARD.items():
 
 @FAMILY.statement("threshold")
 def threshold(c: Call, x: Value, limit: Any, value: Any) -> Value:
-    return activations.threshold(*c.promote(x), limit, value)
+    (x,) = c.promote(x)
+    return activations.threshold(x, limit, value)
 
 
 @FAMILY.statement("threshold_backward")
 def threshold_backward(c: Call, g: Value, x: Value, limit: Any) -> Value:
-    return activations.threshold_backward(*c.promote(g, x), limit)
+    g, x = c.promote(g, x)
+    return activations.threshold_backward(g, x, limit)
 
 
 @FAMILY.statement("leaky_relu")
 def leaky_relu(c: Call, x: Value, slope: Any) -> Value:
-    return activations.leaky_relu(*c.promote(x), slope)
+    (x,) = c.promote(x)
+    return activations.leaky_relu(x, slope)
 
 
 @FAMILY.statement("leaky_relu_backward")
 def leaky_relu_backward(c: Call, g: Value, x: Value, slope: Any, is_result: bool) -> Value:
-    return activations.leaky_relu_backward(*c.promote(g, x), slope)
+    g, x = c.promote(g, x)
+    return activations.leaky_relu_backward(g, x, slope)
 
 
 @FAMILY.statement("_prelu_kernel")
@@ -77,9 +81,7 @@ def elu(c: Call, x: Value, alpha: float, scale: float, input_scale: float) -> Va
 
 
 @FAMILY.statement("elu_backward", static=["alpha", "scale", "input_scale"])
-def elu_backward(
-    c: Call, g: Value, alpha: float, scale: float, input_scale: float, is_result: bool, x: Value
-) -> Value:
+def elu_backward(c: Call, g: Value, alpha: float, scale: float, input_scale: float, is_result: bool, x: Value) -> Value:
     return activations.elu_backward(g, float(alpha), float(scale), float(input_scale), is_result, x)
 
 
@@ -106,7 +108,8 @@ def log_sigmoid_backward(c: Call, g: Value, x: Value, buffer: Value) -> Value:
 
 @FAMILY.statement("hardtanh")
 def hardtanh(c: Call, x: Value, low: Any, high: Any) -> Value:
-    return activations.hardtanh(*c.promote(x), low, high)
+    (x,) = c.promote(x)
+    return activations.hardtanh(x, low, high)
 
 
 @FAMILY.statement("hardtanh_backward")

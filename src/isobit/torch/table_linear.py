@@ -15,7 +15,7 @@ from isobit.torch.lowering import Call
 from isobit.torch.table import Family
 
 FAMILY = Family()
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 
 
 @FAMILY.statement("mm")
@@ -54,7 +54,7 @@ def baddbmm(c: Call, m: Value, a: Value, b: Value, beta: Any, alpha: Any) -> Val
 
 
 @FAMILY.decomposition("linear", composite=True)
-def linear_composite(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def linear_composite(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
     """One product over all leading dims of x, whatever its strides."""
     if weight.dim() == 1:
         y = torch.matmul(x, weight)
@@ -65,12 +65,10 @@ def linear_composite(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
 
 
 @FAMILY.decomposition("matmul", composite=True)
-def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def matmul(a: torch.Tensor, b: torch.Tensor) -> Any:
     """mm over all leading dims where b is a matrix, else one product per batch element."""
     if a.dim() == 0 or b.dim() == 0:
-        raise RuntimeError(
-            f"both arguments to matmul need to be at least 1D, but they are {a.dim()}D and {b.dim()}D"
-        )
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {a.dim()}D and {b.dim()}D")
     if a.dim() == 1 or b.dim() == 1:
         return _with_vector(a, b)
     if b.dim() == 2:
@@ -81,7 +79,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return aten.bmm(_batched(a, batch), _batched(b, batch)).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
-def _with_vector(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _with_vector(a: torch.Tensor, b: torch.Tensor) -> Any:
     if a.dim() == 1 and b.dim() == 1:
         return aten.dot(a, b)
     if b.dim() == 1:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from isobit.arithmetic.dtypes import DType
-from isobit.ir.expr import Affine, axes
+from isobit.ir.expr import Affine, axes, coord
 from isobit.ir.graph import Value
 from isobit.operators import pointwise, views
 from isobit.torch.dtypes import Unowned
@@ -204,7 +204,7 @@ def eye(c: Call, *attributes: Any) -> Value:
 
 
 def _equal(difference: Affine) -> Any:
-    return views.coord(difference).eq(0)
+    return coord(difference).eq(0)
 
 
 @FAMILY.statement("cat", uniform=True)
@@ -247,5 +247,5 @@ def arange_of(c: Call, start: Any, step: Any) -> Value:
     (i,) = axes(*c.shape)
     if not c.dtype.is_float:
         return views.arange(c.graph, i.extent, int(start), int(step), c.dtype)
-    place = views.coord(i).cast(DType.F64)
+    place = coord(i).cast(DType.F64)
     return c.graph.map((i,), (float(start) + place * float(step)).cast(c.dtype))

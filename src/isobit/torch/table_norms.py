@@ -99,12 +99,14 @@ def group_norm_backward(
 
 @FAMILY.statement("_softmax")
 def softmax_(c: Call, x: Value, dim: int, half_to_float: bool) -> Value:
-    return softmax.softmax(*c.promote(x), dim)
+    (x,) = c.promote(x)
+    return softmax.softmax(x, dim)
 
 
 @FAMILY.statement("_safe_softmax")
 def safe_softmax(c: Call, x: Value, dim: int, dtype: Any) -> Value:
-    return softmax.safe_softmax(*c.promote(x), dim)
+    (x,) = c.promote(x)
+    return softmax.safe_softmax(x, dim)
 
 
 @FAMILY.statement("_softmax_backward_data")
@@ -114,7 +116,8 @@ def softmax_backward(c: Call, dy: Value, y: Value, dim: int, dtype: Any) -> Valu
 
 @FAMILY.statement("_log_softmax")
 def log_softmax(c: Call, x: Value, dim: int, half_to_float: bool) -> Value:
-    return softmax.log_softmax(*c.promote(x), dim)
+    (x,) = c.promote(x)
+    return softmax.log_softmax(x, dim)
 
 
 @FAMILY.statement("_log_softmax_backward_data")
@@ -124,47 +127,56 @@ def log_softmax_backward(c: Call, dy: Value, y: Value, dim: int, dtype: Any) -> 
 
 @FAMILY.statement("mse_loss")
 def mse_loss(c: Call, x: Value, y: Value, reduction: int) -> Value:
-    return losses.mse_loss(*c.promote(x, y), REDUCTIONS[reduction])
+    x, y = c.promote(x, y)
+    return losses.mse_loss(x, y, REDUCTIONS[reduction])
 
 
 @FAMILY.statement("mse_loss_backward")
 def mse_loss_backward(c: Call, dy: Value, x: Value, y: Value, reduction: int) -> Value:
-    return losses.mse_loss_backward(*c.promote(dy, x, y), REDUCTIONS[reduction])
+    dy, x, y = c.promote(dy, x, y)
+    return losses.mse_loss_backward(dy, x, y, REDUCTIONS[reduction])
 
 
 @FAMILY.statement("smooth_l1_loss", static=["beta"])
 def smooth_l1_loss(c: Call, x: Value, y: Value, reduction: int, beta: float) -> Value:
-    return losses.smooth_l1_loss(*c.promote(x, y), REDUCTIONS[reduction], beta)
+    x, y = c.promote(x, y)
+    return losses.smooth_l1_loss(x, y, REDUCTIONS[reduction], beta)
 
 
 @FAMILY.statement("smooth_l1_loss_backward", static=["beta"])
 def smooth_l1_loss_backward(c: Call, dy: Value, x: Value, y: Value, reduction: int, beta: float) -> Value:
-    return losses.smooth_l1_loss_backward(*c.promote(dy, x, y), REDUCTIONS[reduction], beta)
+    dy, x, y = c.promote(dy, x, y)
+    return losses.smooth_l1_loss_backward(dy, x, y, REDUCTIONS[reduction], beta)
 
 
 @FAMILY.statement("huber_loss", static=["delta"])
 def huber_loss(c: Call, x: Value, y: Value, reduction: int, delta: float) -> Value:
-    return losses.huber_loss(*c.promote(x, y), REDUCTIONS[reduction], delta)
+    x, y = c.promote(x, y)
+    return losses.huber_loss(x, y, REDUCTIONS[reduction], delta)
 
 
 @FAMILY.statement("huber_loss_backward", static=["delta"])
 def huber_loss_backward(c: Call, dy: Value, x: Value, y: Value, reduction: int, delta: float) -> Value:
-    return losses.huber_loss_backward(*c.promote(dy, x, y), REDUCTIONS[reduction], delta)
+    dy, x, y = c.promote(dy, x, y)
+    return losses.huber_loss_backward(dy, x, y, REDUCTIONS[reduction], delta)
 
 
 @FAMILY.statement("binary_cross_entropy")
 def bce_loss(c: Call, x: Value, y: Value, w: Maybe, reduction: int) -> Value:
-    return losses.bce_loss(*c.promote(x, y, w), REDUCTIONS[reduction])
+    x, y, w = c.promote(x, y, w)
+    return losses.bce_loss(x, y, w, REDUCTIONS[reduction])
 
 
 @FAMILY.statement("binary_cross_entropy_backward")
 def bce_loss_backward(c: Call, dy: Value, x: Value, y: Value, w: Maybe, reduction: int) -> Value:
-    return losses.bce_loss_backward(*c.promote(dy, x, y, w), REDUCTIONS[reduction])
+    dy, x, y, w = c.promote(dy, x, y, w)
+    return losses.bce_loss_backward(dy, x, y, w, REDUCTIONS[reduction])
 
 
 @FAMILY.statement("binary_cross_entropy_with_logits")
 def bce_with_logits_loss(c: Call, x: Value, y: Value, w: Maybe, pos_weight: Maybe, reduction: int) -> Value:
-    return losses.bce_with_logits_loss(*c.promote(x, y, w, pos_weight), REDUCTIONS[reduction])
+    x, y, w, pos_weight = c.promote(x, y, w, pos_weight)
+    return losses.bce_with_logits_loss(x, y, w, pos_weight, REDUCTIONS[reduction])
 
 
 @FAMILY.statement("nll_loss_forward", "nll_loss2d_forward")

@@ -30,7 +30,7 @@ def adam_step(
     minus_step_size: Any, decay: Any, weight_decay: Any, maximize: bool,
 ) -> Result:  # fmt: skip
     scalars = AdamScalars(grad_weight, beta2, square_weight, root, eps, minus_step_size, decay, weight_decay)
-    tops = list(greatest) or [None] * len(params)
+    tops: list[Value | None] = list(greatest) or [None] * len(params)
     new = [
         optimizers.adam_step(p, g, m, v, top, scalars, maximize)
         for p, g, m, v, top in zip(params, grads, firsts, seconds, tops, strict=True)
@@ -45,7 +45,7 @@ def sgd_step(
     c: Call, params: Sequence[Value], grads: Sequence[Value], buffers: Sequence[Value], minus_lr: Any,
     weight_decay: Any, momentum: Any, grad_weight: Any, nesterov: bool, maximize: bool, first: bool,
 ) -> Result:  # fmt: skip
-    held = [None if first else b for b in buffers] or [None] * len(params)
+    held: list[Value | None] = [None if first else b for b in buffers] or [None] * len(params)
     new = [
         optimizers.sgd_step(p, g, b, minus_lr, weight_decay, momentum, grad_weight, nesterov, maximize)
         for p, g, b in zip(params, grads, held, strict=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from isobit.arithmetic.dtypes import DType
 from isobit.ir.graph import Value
 from isobit.operators import pointwise, reductions
 from isobit.torch.dtypes import Unowned
@@ -106,6 +105,3 @@ def fmax(c: Call, x: Any, y: Any) -> Value:
 def nansum(c: Call, x: Value, dims: Any, keepdim: bool, dtype: Any) -> Value:
     (x,) = c.promote(x)
     return reductions.sum_(pointwise.where(pointwise.isnan(x), 0, x), dims, keepdim)
-
-
-__all__ = ["FAMILY", "DType"]

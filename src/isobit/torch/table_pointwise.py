@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from isobit.arithmetic.dtypes import DType
+from isobit.arithmetic.functions import FUNCTIONS
 from isobit.ir.graph import Value
+from isobit.ir.ops import ELEMENTARY
 from isobit.operators import pointwise
-from isobit.torch.dtypes import Unowned, dtype_of
+from isobit.torch.dtypes import Unowned
 from isobit.torch.lowering import Call
 from isobit.torch.table import Family
 
@@ -43,6 +45,8 @@ BITWISE: dict[str, Callable[..., Value]] = {
 def _file_unary(name: str, fn: Callable[[Value], Value]) -> None:
     @FAMILY.statement(name)
     def build(c: Call, x: Value) -> Value:
+        if name in ELEMENTARY and name not in FUNCTIONS:
+            raise Unowned(f"{name} has no verified implementation yet")
         return fn(*c.promote(x))
 
 
@@ -92,17 +96,20 @@ def bitwise_not(c: Call, x: Value) -> Value:
 
 @FAMILY.statement("add.Tensor", "add.Scalar")
 def add(c: Call, x: Any, y: Any, alpha: Any) -> Value:
-    return pointwise.add(*c.promote(x, y), alpha)
+    x, y = c.promote(x, y)
+    return pointwise.add(x, y, alpha)
 
 
 @FAMILY.statement("sub.Tensor", "sub.Scalar")
 def sub(c: Call, x: Any, y: Any, alpha: Any) -> Value:
-    return pointwise.sub(*c.promote(x, y), alpha)
+    x, y = c.promote(x, y)
+    return pointwise.sub(x, y, alpha)
 
 
 @FAMILY.statement("rsub.Tensor", "rsub.Scalar")
 def rsub(c: Call, x: Any, y: Any, alpha: Any) -> Value:
-    return pointwise.rsub(*c.promote(x, y), alpha)
+    x, y = c.promote(x, y)
+    return pointwise.rsub(x, y, alpha)
 
 
 @FAMILY.statement("mul.Tensor", "mul.Scalar")
@@ -117,12 +124,14 @@ def div(c: Call, x: Any, y: Any) -> Value:
 
 @FAMILY.statement("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(c: Call, x: Any, y: Any, rounding_mode: str | None) -> Value:
-    return pointwise.div(*c.promote(x, y), rounding_mode)
+    x, y = c.promote(x, y)
+    return pointwise.div(x, y, rounding_mode)
 
 
 @FAMILY.statement("floor_divide", "floor_divide.Scalar")
 def floor_divide(c: Call, x: Any, y: Any) -> Value:
-    return pointwise.div(*c.promote(x, y), "floor")
+    x, y = c.promote(x, y)
+    return pointwise.div(x, y, "floor")
 
 
 @FAMILY.statement("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
@@ -134,7 +143,8 @@ def remainder(c: Call, x: Any, y: Any) -> Value:
 
 @FAMILY.statement("pow.Tensor_Scalar", static=["exponent"])
 def pow_scalar(c: Call, x: Value, exponent: Any) -> Value:
-    return pointwise.pow_(*c.promote(x), exponent)
+    (x,) = c.promote(x)
+    return pointwise.pow_(x, exponent)
 
 
 @FAMILY.statement("pow.Tensor_Tensor", "pow.Scalar", static=["self"])
@@ -146,12 +156,14 @@ def pow_tensor(c: Call, x: Any, exponent: Value) -> Value:
 
 @FAMILY.statement("addcmul")
 def addcmul(c: Call, x: Value, y: Value, z: Value, value: Any) -> Value:
-    return pointwise.addcmul(*c.promote(x, y, z), value)
+    x, y, z = c.promote(x, y, z)
+    return pointwise.addcmul(x, y, z, value)
 
 
 @FAMILY.statement("addcdiv")
 def addcdiv(c: Call, x: Value, y: Value, z: Value, value: Any) -> Value:
-    return pointwise.addcdiv(*c.promote(x, y, z), value)
+    x, y, z = c.promote(x, y, z)
+    return pointwise.addcdiv(x, y, z, value)
 
 
 @FAMILY.statement("lerp.Scalar", "lerp.Tensor")
@@ -260,6 +272,3 @@ def _broadcast(c: Call, x: Value) -> Value:
 
 def _blank(c: Call, x: Value) -> Value:
     return pointwise.full(c.graph, c.shape, 0, x.dtype)
-
-
-__all__ = ["FAMILY", "dtype_of"]

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from isobit.arithmetic.dtypes import DType
 from isobit.ir.expr import axes, call, coord
 from isobit.ir.graph import Value
 from isobit.operators import random
-from isobit.torch.lowering import Call
 from isobit.torch.library import draw_key
+from isobit.torch.lowering import Call
 from isobit.torch.table import Family
 
 FAMILY = Family()
@@ -139,8 +138,8 @@ def words(c: Call, key: Value, n: int) -> Value:
 
 def _permutation(n: int, generator: torch.Generator | None, dtype: torch.dtype | None) -> torch.Tensor:
     """The stable order of n random words; integers alone, so PyTorch's sort is exact."""
-    order = torch.ops.isobit.words(draw_key(generator), n).sort(stable=True).indices
-    return order.to(dtype or torch.int64)
+    shuffled: torch.Tensor = torch.ops.isobit.words(draw_key(generator), n)
+    return shuffled.sort(stable=True).indices.to(dtype or torch.int64)
 
 
 @FAMILY.decomposition("randperm")
@@ -163,6 +162,3 @@ def randperm_out(n: int, *, out: torch.Tensor) -> torch.Tensor:
 @FAMILY.decomposition("randperm.generator_out")
 def randperm_generator_out(n: int, *, generator: torch.Generator | None, out: torch.Tensor) -> torch.Tensor:
     return out.resize_(n).copy_(_permutation(n, generator, out.dtype))
-
-
-__all__ = ["FAMILY", "DType"]

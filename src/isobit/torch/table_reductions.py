@@ -21,7 +21,8 @@ def sum_all(c: Call, x: Value, dtype: Any) -> Value:
 
 @FAMILY.statement("sum.dim_IntList")
 def sum_dims(c: Call, x: Value, dims: Any, keepdim: bool, dtype: Any) -> Value:
-    return reductions.sum_(*c.promote(x), dims, keepdim)
+    (x,) = c.promote(x)
+    return reductions.sum_(x, dims, keepdim)
 
 
 @FAMILY.statement("mean")
@@ -31,7 +32,8 @@ def mean_all(c: Call, x: Value, dtype: Any) -> Value:
 
 @FAMILY.statement("mean.dim")
 def mean_dims(c: Call, x: Value, dims: Any, keepdim: bool, dtype: Any) -> Value:
-    return reductions.mean(*c.promote(x), dims, keepdim)
+    (x,) = c.promote(x)
+    return reductions.mean(x, dims, keepdim)
 
 
 @FAMILY.statement("prod")
@@ -41,7 +43,8 @@ def prod_all(c: Call, x: Value, dtype: Any) -> Value:
 
 @FAMILY.statement("prod.dim_int")
 def prod_dim(c: Call, x: Value, dim: int, keepdim: bool, dtype: Any) -> Value:
-    return reductions.prod(*c.promote(x), dim, keepdim)
+    (x,) = c.promote(x)
+    return reductions.prod(x, dim, keepdim)
 
 
 @FAMILY.statement("amax")
@@ -127,12 +130,14 @@ def std_mean(c: Call, x: Value, dims: Any, correction: Any, keepdim: bool) -> An
 
 @FAMILY.statement("logsumexp")
 def logsumexp(c: Call, x: Value, dims: Any, keepdim: bool) -> Value:
-    return reductions.logsumexp(*c.promote(x), dims, keepdim)
+    (x,) = c.promote(x)
+    return reductions.logsumexp(x, dims, keepdim)
 
 
 @FAMILY.statement("linalg_vector_norm", static=["ord"])
 def vector_norm(c: Call, x: Value, ord: Any, dims: Any, keepdim: bool, dtype: Any) -> Value:
-    return reductions.norm(*c.promote(x), float(ord), dims, keepdim)
+    (x,) = c.promote(x)
+    return reductions.norm(x, float(ord), dims, keepdim)
 
 
 @FAMILY.statement("norm.Scalar", static=["p"])
@@ -147,11 +152,12 @@ def norm_dim(c: Call, x: Value, p: Any, dims: Any, keepdim: bool) -> Value:
 
 @FAMILY.statement("norm.ScalarOpt_dim_dtype", static=["p"])
 def norm_dim_dtype(c: Call, x: Value, p: Any, dims: Any, keepdim: bool, dtype: Any) -> Value:
-    return reductions.norm(*c.promote(x), 2.0 if p is None else float(p), dims, keepdim)
+    (x,) = c.promote(x)
+    return reductions.norm(x, 2.0 if p is None else float(p), dims, keepdim)
 
 
 def _correction(given: Any) -> float:
-    return 1 if given is None else given  # type: ignore[no-any-return]
+    return 1 if given is None else float(given)
 
 
 def _filled(x: Value) -> Value:
