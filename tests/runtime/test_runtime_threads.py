@@ -44,6 +44,12 @@ def test_workers_that_went_to_sleep_wake_up(runtime: Runtime) -> None:
         assert np.array_equal(z, rotated(x, 4))
 
 
+def test_a_call_is_over_for_the_workers_too(cache_dir: Path) -> None:
+    """No worker looks at a program after its call, even one without a launch to meet at: its memory may be gone."""
+    done = run_script(EMPTY_PROGRAMS, cache_dir)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == ("done", "", 0)
+
+
 def test_several_python_threads_run_one_program(runtime: Runtime) -> None:
     program = runtime.with_threads(2).load(rotations(1001, 6))
     failures: list[object] = []
@@ -103,6 +109,21 @@ def run_script(body: str, cache_dir: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT_HEAD + body, str(cache_dir)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
+
+EMPTY_PROGRAMS = """
+from isobit.runtime.program import ProgramSpec
+import time
+check()
+for i in range(2000):
+    empty = runtime.load(ProgramSpec((), i % 5, 0))
+    empty.call(*range(i % 5))
+    del empty
+    junk = [bytearray(b"\\xff") * 56 for _ in range(20)]
+    if i % 100 == 0:
+        time.sleep(0.002)
+        check()
+print("done")
+"""
 
 FORK = """
 assert check() == 3

@@ -6,10 +6,10 @@ Programs, launches and the pool lie in memory as runtime.abi says; the driver's 
              640 arrived at the barrier (i32)   768 kept arenas: 16 pairs of address and bytes
     event    0 value (i32)   4 sleepers (i32)   64 mutex   128 condition
 
-A call publishes a job and bumps `go`; everybody walks the launch list with a barrier after a launch where its flag says
-so; the barrier after the last launch ends the call. An event is a counter that waiters watch: they spin, then yield the
-core, then sleep on the condition. Results cannot depend on the number of threads, so a call that finds the pool busy
-runs alone on its own thread instead of waiting.
+A call publishes a job and bumps `go`; everybody walks the launch list with a barrier after a launch where its flag
+says so; the barrier after the last launch, which must have the flag, ends the call. An event is a counter that
+waiters watch: they spin, then yield the core, then sleep on the condition. Results cannot depend on the number of
+threads, so a call that finds the pool busy runs alone on its own thread instead of waiting.
 
 Kernels always run in the environment of ARITHMETIC.md §1, whatever the process has set: `isobit.walk` is not inlined
 into `isobit.guarded`, so no arithmetic can move across the switch.
@@ -97,8 +97,9 @@ done:
 }
 """
 
-# A worker cannot miss a job: the job's barriers wait for it. So `go` moves by one between its looks, unless stopped.
-# Stopping closes the pool to new jobs first, then waits for the one that runs.
+# A worker cannot miss a job: the barrier after the last launch waits for it. So `go` moves by one between its looks,
+# unless stopped. A program without launches has no such barrier and is never published: its memory may be gone by the
+# time that a worker looks. Stopping closes the pool to new jobs first, then waits for the one that runs.
 _POOL = """
 define internal void @isobit.event_init(ptr %event) nounwind {
   %mutex = getelementptr i8, ptr %event, i64 64
@@ -185,8 +186,12 @@ entry:
   %state = load atomic i32, ptr %statep seq_cst, align 4
   %ready = icmp eq i32 %state, 1
   %wanted = icmp ne i64 %parallel, 0
+  %countp = getelementptr i8, ptr %program, i64 16
+  %count = load i64, ptr %countp
+  %some = icmp ne i64 %count, 0
   %both = and i1 %ready, %wanted
-  br i1 %both, label %try, label %alone
+  %all_three = and i1 %both, %some
+  br i1 %all_three, label %try, label %alone
 try:
   %got = call i1 @isobit.trylock(ptr %pool)
   br i1 %got, label %check, label %alone
