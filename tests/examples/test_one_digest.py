@@ -47,9 +47,8 @@ class Way:
 
 WAYS = [
     Way(1),
-    Way(2, flushing=True),
+    Way(2, compiled=True, flushing=True),
     Way(4, copied=True),
-    Way(2, compiled=True),
     *(Way(3, cpu=level) for level in host_levels()[1:]),
     *(Way(1, cpu=level, compiled=True) for level in host_levels()[-1:]),
 ]
