@@ -7,6 +7,7 @@ lane through the offset tables. What does not depend on the row is computed once
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from isobit.codegen.contraction_pack import finish, read, word
 from isobit.codegen.contraction_plan import Tile
@@ -46,6 +47,8 @@ class _Epilogue:
         self.f, self.c, self.tile, self.element, self.size = f, c, tile, element, size
         self.numbering = Numbering()
         self.dummy = f.alloca("i64", 8)
+        tables = range(len(c.operands) + len(c.linears))
+        self.tables = [_Table.load(f, index) for index in tables]  # here, as no store can change them: LLVM cannot know
 
     def columns(self, column: Value, left: Value) -> None:
         """`left` columns from `column` on."""
@@ -54,24 +57,35 @@ class _Epilogue:
         group = f.binary("udiv", at, i64(self.tile.lanes))
         for i, operand in enumerate(self.c.operands):
             if not _Place.is_still(self.c, operand.steps, "n"):
-                flag = f.load(f.offset(_Place.table(f, i, 3), group), "i8")
+                flag = f.load(f.offset(self.tables[i].runs, group), "i8")
                 wide = f.binary("and", wide, f.compare("ne", flag, 0))
         f.either(wide, lambda: self._rows(column, at, None), lambda: self._rows(column, at, left))
 
     def _rows(self, column: Value, at: Value, left: Value | None) -> None:
         f = self.f
         memory = Memory(f, self.tile.lanes, self.dummy, left)
-        shared = Evaluator(f, _Place(f, self.c, memory, at), self.numbering, known=self._row_invariant)
+        tables = [self._at_column(i, table, at, left) for i, table in enumerate(self.tables)]
+        shared = Evaluator(f, _Place(f, self.c, memory, tables), self.numbering, known=self._row_invariant)
         shared.prepare(store.value for store in self.c.stores)
         with f.loop(0, f.params[3]) as row:
             held = f.offset(f.params[0], f.mul(f.add(f.mul(row, self.tile.columns), column), self.size))
             total = f.load(held, self.element, self.tile.lanes)
-            place = _Place(f, self.c, memory, at, f_add(f, "%m", row))
+            place = _Place(f, self.c, memory, tables, f_add(f, "%m", row))
             place.total = f.binary("fadd", total, zero(self.element, self.tile.lanes))
             here = Evaluator(f, place, self.numbering, shared)
             for store in self.c.stores:
                 target = self.c.operands[store.target]
                 memory.store(here.vector(store.value), place.operand(store.target), target.dtype)
+
+    def _at_column(self, index: int, table: _Table, column: Value, left: Value | None) -> _Table:
+        """The table with `base` at the first column of a whole vector, or with the offsets of each lane's column."""
+        f, operands = self.f, self.c.operands
+        steps = operands[index].steps if index < len(operands) else self.c.linears[index - len(operands)].steps
+        if _Place.is_still(self.c, steps, "n"):
+            return table
+        if left is None and index < len(operands):
+            return replace(table, base=f.add(table.base, read(f, table.n, column)))
+        return replace(table, lanes=f.load(word(f, table.n, column), "i64", self.tile.lanes))
 
     def _row_invariant(self, e: Expr) -> bool:
         """Whether `e` is the same in all rows of a tile."""
@@ -94,11 +108,29 @@ def f_add(f: Builder, name: str, offset: Value) -> Value:
     return f.add(Value(name, "i64"), offset)
 
 
+@dataclass(frozen=True)
+class _Table:
+    """One operand or linear: `base` (i64) + m[row] + the columns' offsets, which are `lanes` if they are irregular."""
+
+    base: Value
+    m: Value
+    n: Value
+    runs: Value
+    lanes: Value | None = None
+
+    @staticmethod
+    def load(f: Builder, index: int) -> _Table:
+        words = [word(f, Value("%tables", "ptr"), TABLE_WORDS * index + field) for field in range(TABLE_WORDS)]
+        return _Table(f.load(words[0], "i64"), *(f.load(w, "ptr") for w in words[1:]))
+
+
 class _Place:
     """The frame of the epilogue's expressions: a column group, in a row or (row None) for what all rows share."""
 
-    def __init__(self, f: Builder, c: Contraction, memory: Memory, column: Value, row: Value | None = None) -> None:
-        self.f, self.c, self.memory, self.column, self.at_row = f, c, memory, column, row
+    def __init__(
+        self, f: Builder, c: Contraction, memory: Memory, tables: Sequence[_Table], row: Value | None = None
+    ) -> None:
+        self.f, self.c, self.memory, self.tables, self.at_row = f, c, memory, tables, row
         self.total: Value | None = None
 
     @staticmethod
@@ -108,38 +140,24 @@ class _Place:
         part = steps[b : b + m] if axis == "m" else steps[b + m :]
         return all(step == "0" for step in part)
 
-    @staticmethod
-    def table(f: Builder, index: int, field: int) -> Value:
-        """A pointer of the description of operand or linear `index`."""
-        return f.load(word(f, Value("%tables", "ptr"), TABLE_WORDS * index + field), "ptr")
-
     def operand(self, index: int) -> Moving:
         """Address of the element at this place."""
-        f, steps = self.f, self.c.operands[index].steps
-        start = f.emit(f"inttoptr i64 {self._start(index, steps).ref} to ptr", "ptr")
-        if self.is_still(self.c, steps, "n"):
-            return Moving(start, "0")
-        if self.memory.rest is None:
-            return Moving(f.offset(start, read(f, self.table(f, index, 2), self.column)), "1")
-        return Moving(start, "s", self._across(index))
+        f, steps, table = self.f, self.c.operands[index].steps, self.tables[index]
+        start = f.emit(f"inttoptr i64 {self._start(table, steps).ref} to ptr", "ptr")
+        if table.lanes is not None:
+            return Moving(start, "s", table.lanes)
+        return Moving(start, "0" if self.is_still(self.c, steps, "n") else "1")
 
     def linear(self, index: int) -> Moving:
         """Value of a linear at this place."""
-        steps, table = self.c.linears[index].steps, len(self.c.operands) + index
-        start = self._start(table, steps)
-        return Moving(start, "0") if self.is_still(self.c, steps, "n") else Moving(start, "s", self._across(table))
+        steps, table = self.c.linears[index].steps, self.tables[len(self.c.operands) + index]
+        return Moving(self._start(table, steps), "0" if table.lanes is None else "s", table.lanes)
 
-    def _start(self, table: int, steps: Sequence[Step]) -> Value:
+    def _start(self, table: _Table, steps: Sequence[Step]) -> Value:
         """Base plus the row's offset, i64."""
-        f = self.f
-        base = f.load(word(f, Value("%tables", "ptr"), TABLE_WORDS * table), "i64")
         if self.at_row is None or self.is_still(self.c, steps, "m"):
-            return base
-        return f.add(base, read(f, self.table(f, table, 1), self.at_row))
-
-    def _across(self, table: int) -> Value:
-        """Offsets of the lanes' columns."""
-        return self.f.load(word(self.f, self.table(self.f, table, 2), self.column), "i64", self.memory.lanes)
+            return table.base
+        return self.f.add(table.base, read(self.f, table.m, self.at_row))
 
     def guard(self, index: int) -> tuple[Moving, Value]:
         """The guarded linear and its bound."""
