@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,8 @@ from tests.codegen.nest_cases import Array, Case, Window, check, interesting
 F32, F64, BF16, I64, BOOL = DType.F32, DType.F64, DType.BF16, DType.I64, DType.BOOL
 VECTORS = ["inner", "outer"]
 BEST = host_target()
+# The text of AVX-512 (16 lanes of f32) with instructions that this machine may have instead.
+WIDE = replace(BEST, vector_bytes=64)
 
 
 @pytest.fixture(params=host_levels())
@@ -55,14 +59,30 @@ def kinds_for(dtype: DType) -> list[str]:
     return kinds + (["m2"] if dtype.is_float else [])
 
 
+def dtypes_and_targets() -> list[tuple[DType, Target]]:
+    """All dtypes at the best level; at lower ones those whose code differs most."""
+    every = [F32, F64, BF16, DType.F16, I64, DType.I32, DType.U8, BOOL]
+    lower = [host_target(level) for level in host_levels()[1:]]
+    return [(d, BEST) for d in every] + [(d, t) for t in lower for d in (F32, DType.F16, BOOL)]
+
+
 @pytest.mark.parametrize("vector", VECTORS)
-@pytest.mark.parametrize("dtype", [F32, F64, BF16, DType.F16, I64, DType.I32, DType.U8, BOOL])
-def test_kinds_and_lengths(dtype: DType, vector: str, target: Target) -> None:
+@pytest.mark.parametrize(("dtype", "target"), dtypes_and_targets(), ids=lambda x: getattr(x, "level", str(x)))
+def test_kinds_and_lengths(dtype: DType, target: Target, vector: str) -> None:
     """One kernel with all folds; lengths around lanes, blocks and the tree of blocks."""
     rng = np.random.default_rng(11)
     for n in (1, 2, 31, 32, 33, 63, 1023, 1024, 1025, 2049, 7 * 1024 + 5):
         case, outputs = folded(vector, kinds_for(dtype), dtype, interesting(rng, (3, n), dtype))
         check(case, target, outputs, 2)
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_wide_lanes(dtype: DType, vector: str) -> None:
+    rng = np.random.default_rng(22)
+    for n in (1, 31, 33, 1023, 1025, 3000):
+        case, outputs = folded(vector, kinds_for(dtype), dtype, interesting(rng, (37, n), dtype))
+        check(case, WIDE, outputs)
 
 
 @pytest.mark.parametrize("vector", VECTORS)

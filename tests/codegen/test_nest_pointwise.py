@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from isobit.arithmetic.dtypes import DType
-from isobit.arithmetic.functions import FUNCTIONS
 from isobit.codegen.target import Target, host_levels, host_target
 from isobit.ir import numeric, ops
 from isobit.ir.expr import Expr, Op, binary, call, const, where
@@ -22,6 +22,8 @@ NOT_BOOL = {"add", "sub", "mul", "neg", "abs", "shl", "shr", "floordiv", "mod"}
 
 
 BEST = host_target()
+# The text of AVX-512 (16 lanes of f32) with instructions that this machine may have instead.
+WIDE = replace(BEST, vector_bytes=64)
 
 
 @pytest.fixture(params=host_levels())
@@ -131,6 +133,7 @@ def test_strides(vector: str, dtype: DType, target: Target) -> None:
     case, outputs = pointwise(views, values, vector)
     for threads in (1, 2):
         check(case, target, outputs, threads)
+    check(case, WIDE, outputs)
 
 
 @pytest.mark.parametrize("vector", ["inner", "outer"])
@@ -219,7 +222,7 @@ def test_positions_and_random_words(target: Target) -> None:
     check(case, target, outputs, 2)
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", ["exp", "sin"])
 def test_elementary_in_a_nest(name: str, target: Target) -> None:
     """Elementary functions in every float dtype, lanes and tails included, one of them on a scalar per row."""
     rng = np.random.default_rng(10)
