@@ -172,6 +172,26 @@ def _scaled_erfcx(q: mp.mpf) -> mp.mpf:
     return (1 + 2 * a) * _erfcx(a) - 1
 
 
+def _tan_over_r(z: mp.mpf) -> mp.mpf:
+    r = mp.sqrt(z)
+    return mp.tan(r) / r if z > mp.mpf("1e-30") else 1 + z / 3
+
+
+def _asin_over_s(z: mp.mpf) -> mp.mpf:
+    s = mp.sqrt(z)
+    return mp.asin(s) / s if z > mp.mpf("1e-30") else 1 + z / 6
+
+
+def _atan_over_t(z: mp.mpf) -> mp.mpf:
+    t = mp.sqrt(z)
+    return mp.atan(t) / t if z > mp.mpf("1e-30") else 1 - z / 3
+
+
+def _tail(f: Function, slope: mp.mpf) -> Function:
+    """(f(z) − 1) ÷ z, `slope` at 0."""
+    return lambda z: (f(z) - 1) / z if z > mp.mpf("1e-20") else slope
+
+
 FITS: dict[str, Fit] = {
     # f32
     "EXP": Fit(mp.exp, -_R, _R, 10),
@@ -181,11 +201,19 @@ FITS: dict[str, Fit] = {
     "SIN": Fit(_sinc, mp.mpf(0), _HALF_PI2, 8),
     "ERF": Fit(_erf_over_x, mp.mpf(0), mp.mpf("15.5"), 11, denominator=11),
     "ERFC": Fit(_erfcx, mp.mpf(0), mp.mpf("10.2"), 9, denominator=10),
+    "EXP2": Fit(lambda r: mp.power(2, r), mp.mpf("-0.5"), mp.mpf("0.5"), 10, fixed=(1.0,)),
+    "LOG2": Fit(lambda z: _atanh2(z) / LN2, mp.mpf(0), _S, 7),
+    "LOG10": Fit(lambda z: _atanh2(z) / mp.log(10), mp.mpf(0), _S, 7),
+    "TAN": Fit(_tan_over_r, mp.mpf(0), _QUARTER_PI2, 3, denominator=3),
+    "ASIN": Fit(_asin_over_s, mp.mpf(0), mp.mpf("0.25"), 12),
+    "ATAN": Fit(_atan_over_t, mp.mpf(0), mp.mpf(1), 6, denominator=6),
     # f64: what is left after the terms that are summed in double-double
     "EXP_TAIL": Fit(_exp_tail, -_R, _R, 9),
     "LOG_TAIL": Fit(_atanh2_tail, mp.mpf(0), _S, 7),
     "SIN_TAIL": Fit(_sin_tail, mp.mpf(0), _QUARTER_PI2, 6),
     "COS_TAIL": Fit(_cos_tail, mp.mpf(0), _QUARTER_PI2, 6),
+    "ASIN_TAIL": Fit(_tail(_asin_over_s, mp.mpf(1) / 6), mp.mpf(0), mp.mpf("0.25"), 13),
+    "ATAN_TAIL": Fit(_tail(_atan_over_t, mp.mpf(-1) / 3), mp.mpf(0), mp.mpf("0.192"), 11),
     "ERF_NEAR": Fit(lambda z: _erf_over_x(z) - 1, mp.mpf(0), mp.mpf("0.563"), 11, scale=_erf_over_x),
     "ERFCX": Fit(_scaled_erfcx, mp.mpf(-1), mp.mpf("0.747"), 22, scale=lambda q: 1 + _scaled_erfcx(q)),
 }

@@ -1,4 +1,4 @@
-"""exp, expm1 and tanh. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller."""
+"""exp, exp2, expm1, sinh, cosh and tanh. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ EXP = hexes(  # exp(r) on |r| ≤ ln2/2: 2.7
     "0x1.0000000000000p+0 0x1.000000000001dp+0 0x1.ffffffffffe17p-2 0x1.555555554bbeap-3"
     " 0x1.555555559346ep-5 0x1.1111112d4dbbep-7 0x1.6c16c0c09543cp-10 0x1.a0197a40e7755p-13"
     " 0x1.a01b6d057b2ddp-16 0x1.72f993b1caebdp-19 0x1.2727a052388d6p-22"
+)
+EXP2 = hexes(  # 2^r on |r| ≤ ½, 1 at 0: 2.7
+    "0x1.0000000000000p+0 0x1.62e42fefa3a28p-1 0x1.ebfbdff82c61fp-3 0x1.c6b08d7039566p-5"
+    " 0x1.3b2ab6fb820e0p-7 0x1.5d87fea4a609ep-10 0x1.43091387afb36p-13 0x1.ffcb3f1e6b744p-17"
+    " 0x1.62be68a8c58b7p-20 0x1.b689b1cd0b362p-24 0x1.e8b6e10d5d747p-28"
 )
 EXPM1 = hexes(  # expm1(r) ÷ r on |r| ≤ ln2/2: 0.19
     "0x1.0000000000000p+0 0x1.0000000000005p-1 0x1.5555555555530p-3 0x1.5555555552112p-5"
@@ -63,6 +68,14 @@ def exp_f32(o: Ops[F, I, M], x: F) -> F:
     return o.mul(polynomial(o, EXP, r), power)
 
 
+def exp2_f32(o: Ops[F, I, M], x: F) -> F:
+    """2^x; exact for integers."""
+    x = clamp(o, x, -152.0, 129.0)
+    turned = o.add(x, o.f(BIAS))
+    r = o.sub(x, o.sub(turned, o.f(BIAS)))
+    return o.mul(polynomial(o, EXP2, r), o.from_bits(o.shl(o.bits(turned), o.i(52))))
+
+
 def _expm1_of_reduced(o: Ops[F, I, M], c: tuple[float, ...], r: F, power: F) -> F:
     """2^n·(r·c(r)) + (2^n − 1). With n = 0 the last term is −0, so that r = −0 keeps its sign."""
     return o.fma(power, o.mul(r, polynomial(o, c, r)), o.neg(o.sub(o.f(1.0), power)))
@@ -79,6 +92,20 @@ def tanh_f32(o: Ops[F, I, M], x: F) -> F:
     r, power = reduce_f32(o, clamp(o, x, -9.25, 9.25), halves=2)
     e = _expm1_of_reduced(o, TANH, r, power)
     return o.div(e, o.add(e, o.f(2.0)))
+
+
+def sinh_f32(o: Ops[F, I, M], x: F) -> F:
+    """(E + E ÷ (E + 1)) ÷ 2 with E = expm1(|x|)."""
+    r, power = reduce_f32(o, clamp(o, o.fabs(x), 0.0, 90.0))
+    e = _expm1_of_reduced(o, EXPM1, r, power)
+    return copy_sign(o, o.mul(o.f(0.5), o.add(e, o.div(e, o.add(e, o.f(1.0))))), x)
+
+
+def cosh_f32(o: Ops[F, I, M], x: F) -> F:
+    """(E + 1 ÷ E) ÷ 2 with E = exp(|x|)."""
+    r, power = reduce_f32(o, clamp(o, o.fabs(x), 0.0, 90.0))
+    e = o.mul(polynomial(o, EXP, r), power)
+    return o.mul(o.f(0.5), o.add(e, o.div(o.f(1.0), e)))
 
 
 def reduce_f64(o: Ops[F, I, M], x: F) -> tuple[F, F, I]:
@@ -139,3 +166,46 @@ def tanh_f64(o: Ops[F, I, M], x: F) -> F:
     below, below_rest = two_sum(o, o.f(2.0), high)
     quotient, error = divide_pairs(o, (high, low), (below, o.add(below_rest, low)))
     return copy_sign(o, o.add(quotient, error), x)
+
+
+def exp2_f64(o: Ops[F, I, M], x: F) -> F:
+    """2^x, error below 0.6 ulp (0.8 where the result is subnormal)."""
+    x = clamp(o, x, -1100.0, 1025.0)
+    turned = o.add(x, o.f(MAGIC))
+    r = o.sub(x, o.sub(turned, o.f(MAGIC)))
+    product, error = two_product(o, r, o.f(LN2))
+    high, low = exp_pair(o, product, o.fma(r, o.f(LN2_REST), error))
+    return scale(o, o.add(high, low), o.isub(o.bits(turned), o.i(MAGIC_BITS)))
+
+
+def _half_exp(o: Ops[F, I, M], size: F) -> tuple[F, F, F]:
+    """(exp(size) ÷ 2 for any size, and as a pair for size ≤ 40)."""
+    r, rest, n = reduce_f64(o, size)
+    high, low = exp_pair(o, r, rest)
+    half = o.isub(n, o.i(1))
+    power = power_of_two(o, o.iselect(o.ilt(half, o.i(100)), half, o.i(0)))
+    return scale(o, o.add(high, low), half), o.mul(high, power), o.mul(low, power)
+
+
+def cosh_f64(o: Ops[F, I, M], x: F) -> F:
+    """H + 1 ÷ (4H) with H = exp(|x|) ÷ 2; H alone beyond 40. Error below 0.6 ulp."""
+    size = clamp(o, o.fabs(x), 0.0, 711.0)
+    far, high, low = _half_exp(o, size)
+    inverse, inverse_rest = divide_pairs(o, (o.f(0.25), o.f(0.0)), (high, low))
+    high, error = fast_two_sum(o, high, inverse)
+    near = o.add(high, o.add(error, o.add(low, inverse_rest)))
+    return o.select(o.gt(size, o.f(40.0)), far, near)
+
+
+def sinh_f64(o: Ops[F, I, M], x: F) -> F:
+    """(E + E ÷ (E + 1)) ÷ 2 with E = expm1(|x|) to 40, then exp(|x|) ÷ 2. Error below 0.6 ulp."""
+    size = clamp(o, o.fabs(x), 0.0, 711.0)
+    far, _, _ = _half_exp(o, size)
+    r, rest, n = reduce_f64(o, clamp(o, size, 0.0, 40.0))
+    high, low = fast_two_sum(o, *_expm1_scaled(o, r, rest, power_of_two(o, n), o.f(1.0)))
+    above, above_rest = two_sum(o, o.f(1.0), high)
+    quotient, quotient_rest = divide_pairs(o, (high, low), (above, o.add(above_rest, low)))
+    high, error = fast_two_sum(o, high, quotient)
+    near = o.mul(o.f(0.5), o.add(high, o.add(error, o.add(low, quotient_rest))))
+    result = o.select(o.gt(size, o.f(40.0)), far, near)
+    return o.select(o.lt(size, o.f(2.0**-28)), x, copy_sign(o, result, x))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isobit.arithmetic import error_functions, exponentials, logarithms, powers, trigonometric
+from isobit.arithmetic import error_functions, exponentials, inverse_trigonometric, logarithms, powers, trigonometric
 from isobit.arithmetic.ops import NumpyOps
 
 Array = npt.NDArray[Any]
@@ -62,6 +62,15 @@ FUNCTIONS: dict[str, Function] = {
         Function("cos", 1, trigonometric.cos_f32, trigonometric.cos_f64),
         Function("erf", 1, error_functions.erf_f32, error_functions.erf_f64),
         Function("erfc", 1, error_functions.erfc_f32, error_functions.erfc_f64),
+        Function("exp2", 1, exponentials.exp2_f32, exponentials.exp2_f64),
+        Function("sinh", 1, exponentials.sinh_f32, exponentials.sinh_f64),
+        Function("cosh", 1, exponentials.cosh_f32, exponentials.cosh_f64),
+        Function("log2", 1, logarithms.log2_f32, logarithms.log2_f64),
+        Function("log10", 1, logarithms.log10_f32, logarithms.log10_f64),
+        Function("tan", 1, trigonometric.tan_f32, trigonometric.tan_f64),
+        Function("asin", 1, inverse_trigonometric.asin_f32, inverse_trigonometric.asin_f64),
+        Function("acos", 1, inverse_trigonometric.acos_f32, inverse_trigonometric.acos_f64),
+        Function("atan", 1, inverse_trigonometric.atan_f32, inverse_trigonometric.atan_f64),
         Function("rsqrt", 1, powers.rsqrt_f32, powers.rsqrt_f64),
     )
 }

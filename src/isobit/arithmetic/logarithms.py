@@ -1,8 +1,8 @@
-"""log and log1p. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller."""
+"""log, log1p, log2 and log10. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller."""
 
 from __future__ import annotations
 
-from isobit.arithmetic.exponentials import LN2, LN2_SHORT, LN2_SHORT_REST
+from isobit.arithmetic.exponentials import LN2, LN2_SHORT, LN2_SHORT_REST, LOG2E
 from isobit.arithmetic.ops import F, I, M, Ops
 from isobit.arithmetic.steps import (
     INF,
@@ -13,12 +13,20 @@ from isobit.arithmetic.steps import (
     hexes,
     polynomial,
     replace,
+    two_product,
     two_sum,
 )
 
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 ONE_BITS = 0x3FF0000000000000
 _TWO_52_BITS = 0x4330000000000000
+Cases = tuple[tuple[str, str], ...]
+LOG2E_REST = float.fromhex("0x1.777d0ffda0d24p-56")  # 1/ln 2 − LOG2E
+LOG10E = float.fromhex("0x1.bcb7b1526e50ep-2")
+LOG10E_REST = float.fromhex("0x1.95355baaafad3p-57")
+LOG10_2 = float.fromhex("0x1.34413509f79ffp-2")
+LOG10_2_SHORT = float.fromhex("0x1.34413509f7800p-2")  # 41 bits, so k·LOG10_2_SHORT is exact
+LOG10_2_SHORT_REST = float.fromhex("0x1.fef311f12b358p-46")
 _FRACTION = (1 << 52) - 1
 
 # tools/fit_polynomials.py; relative errors in units of 2^-53; z = s², s = f ÷ (2 + f), √½ ≤ 1 + f < √2
@@ -26,20 +34,30 @@ LOG = hexes(  # log((1+s) ÷ (1−s)) ÷ s: 0.02
     "0x1.0000000000000p+1 0x1.55555555555aep-1 0x1.999999997abfbp-2 0x1.2492494536adbp-2"
     " 0x1.c71c4fe59a7c6p-3 0x1.74669e94fe1a6p-3 0x1.39993b48d2c61p-3 0x1.2f529c58c140cp-3"
 )
+LOG2 = hexes(  # log2((1+s) ÷ (1−s)) ÷ s: 0.13
+    "0x1.71547652b82fep+1 0x1.ec709dc3a047ep-1 0x1.2776c50ee37ecp-1 0x1.a61762d6c5a79p-2"
+    " 0x1.484afb67232d7p-2 0x1.0ca1643036873p-2 0x1.c46d55ad61be0p-3 0x1.b59a26a95270dp-3"
+)
+LOG10 = hexes(  # log10((1+s) ÷ (1−s)) ÷ s: 0.23
+    "0x1.bcb7b1526e50ep-1 0x1.287a7636f43acp-2 0x1.63c627750a417p-3 0x1.fc3fa64dc4e6fp-4"
+    " 0x1.8b4dd58639bf4p-4 0x1.4376992c511a8p-4 0x1.10636449cd69cp-4 0x1.077676a8bdf1ap-4"
+)
 LOG_TAIL = hexes(  # (log((1+s) ÷ (1−s)) − 2s) ÷ s³: 0.5
     "0x1.5555555555555p-1 0x1.9999999999a38p-2 0x1.2492492476b61p-2 0x1.c71c72017e211p-3"
     " 0x1.745cf8f627070p-3 0x1.3b1c3839a25f8p-3 0x1.0fbe4d3e2d62cp-3 0x1.0c066cb046cdbp-3"
 )
 
 # arguments whose binary64 value is halfway between two f32, and their results
-LOG_CASES = (
+LOG_CASES: Cases = (
     ("0x1.827a74p-7", "-0x1.1c2b1ep+2"),
     ("0x1.2f1fd6p+3", "0x1.1fcbcep+1"),
     ("0x1.bacb4ap+25", "0x1.1e0696p+4"),
     ("0x1.b121a6p+76", "0x1.a9a3f2p+5"),
     ("0x1.6351d8p+95", "0x1.08b512p+6"),
 )
-LOG1P_CASES = (
+LOG2_CASES: Cases = ()
+LOG10_CASES: Cases = ()
+LOG1P_CASES: Cases = (
     ("0x1.800006p-21", "0x1.7ffffep-21"),
     ("0x1.200036p-17", "0x1.1fffe6p-17"),
     ("0x1.0f1fd6p+3", "0x1.1fcbcep+1"),
@@ -66,7 +84,7 @@ def _outside(o: Ops[F, I, M], x: F, pole: float) -> F:
     return o.select(o.eq(x, o.f(pole)), o.f(-INF), above)
 
 
-def _finish_f32(o: Ops[F, I, M], x: F, y: F, pole: float, cases: tuple[tuple[str, str], ...]) -> F:
+def _finish_f32(o: Ops[F, I, M], x: F, y: F, pole: float, cases: Cases) -> F:
     """y outside the poles and the listed arguments: one test, hardly ever met, finds both."""
     inside = _inside(o, x, pole)
 
@@ -80,24 +98,39 @@ def _inside(o: Ops[F, I, M], x: F, pole: float) -> M:
     return o.mand(o.gt(x, o.f(pole)), o.lt(x, o.f(INF)))
 
 
-def _atanh_twice_f32(o: Ops[F, I, M], f: F) -> F:
-    """log(1 + f) for √½ ≤ 1 + f < √2."""
+def _log_near_one_f32(o: Ops[F, I, M], c: tuple[float, ...], f: F) -> F:
+    """log(1 + f), to the base that c is for, where √½ ≤ 1 + f < √2."""
     s = o.div(f, o.add(f, o.f(2.0)))
-    return o.mul(s, polynomial(o, LOG, o.mul(s, s)))
+    return o.mul(s, polynomial(o, c, o.mul(s, s)))
+
+
+def _log_f32(o: Ops[F, I, M], x: F, c: tuple[float, ...], log_of_2: float, cases: Cases) -> F:
+    """k·log(2) + log(m); a subnormal f32 is a normal f64."""
+    k, m = split(o, x)
+    result = o.fma(k, o.f(log_of_2), _log_near_one_f32(o, c, o.sub(m, o.f(1.0))))
+    return _finish_f32(o, x, result, 0.0, cases)
 
 
 def log_f32(o: Ops[F, I, M], x: F) -> F:
-    """k·ln 2 + log(m); a subnormal f32 is a normal f64."""
-    k, m = split(o, x)
-    result = o.fma(k, o.f(LN2), _atanh_twice_f32(o, o.sub(m, o.f(1.0))))
-    return _finish_f32(o, x, result, 0.0, LOG_CASES)
+    """log."""
+    return _log_f32(o, x, LOG, LN2, LOG_CASES)
+
+
+def log2_f32(o: Ops[F, I, M], x: F) -> F:
+    """log2."""
+    return _log_f32(o, x, LOG2, 1.0, LOG2_CASES)
+
+
+def log10_f32(o: Ops[F, I, M], x: F) -> F:
+    """log10."""
+    return _log_f32(o, x, LOG10, LOG10_2, LOG10_CASES)
 
 
 def log1p_f32(o: Ops[F, I, M], x: F) -> F:
     """log(1 + x): the sum is exact, or x is tiny and stands for m − 1 itself, or it is huge."""
     k, m = split(o, o.add(o.f(1.0), x))
     near = o.eq(k, o.f(0.0))
-    part = _atanh_twice_f32(o, o.select(near, x, o.sub(m, o.f(1.0))))
+    part = _log_near_one_f32(o, LOG, o.select(near, x, o.sub(m, o.f(1.0))))
     result = o.select(near, part, o.fma(k, o.f(LN2), part))  # k = 0 would lose the sign of −0
     return _finish_f32(o, x, result, -1.0, LOG1P_CASES)
 
@@ -113,13 +146,43 @@ def log_pair(o: Ops[F, I, M], k: F, f: F, rest: F) -> tuple[F, F]:
     return fast_two_sum(o, high, o.add(error, small))
 
 
-def log_f64(o: Ops[F, I, M], x: F) -> F:
-    """log, error below 0.6 ulp."""
+def _split_f64(o: Ops[F, I, M], x: F) -> tuple[F, F]:
+    """`split` for all positive x."""
     tiny = o.lt(x, o.f(2.0**-1022))
     k, m = split(o, o.select(tiny, o.mul(x, o.f(2.0**54)), x))
-    k = o.select(tiny, o.sub(k, o.f(54.0)), k)
+    return o.select(tiny, o.sub(k, o.f(54.0)), k), m
+
+
+def _finish_f64(o: Ops[F, I, M], x: F, y: F, pole: float) -> F:
+    return o.rare(o.mnot(_inside(o, x, pole)), lambda: _outside(o, x, pole), y)
+
+
+def log_f64(o: Ops[F, I, M], x: F) -> F:
+    """log, error below 0.6 ulp."""
+    k, m = _split_f64(o, x)
     high, low = log_pair(o, k, o.sub(m, o.f(1.0)), o.f(0.0))
-    return o.rare(o.mnot(_inside(o, x, 0.0)), lambda: _outside(o, x, 0.0), o.add(high, low))
+    return _finish_f64(o, x, o.add(high, low), 0.0)
+
+
+def _log_other_base(o: Ops[F, I, M], x: F, unit: tuple[float, float], log_of_2: tuple[float, float]) -> F:
+    """k·log(2) + ln(m)·unit, both constants pairs, k·log_of_2[0] exact."""
+    k, m = _split_f64(o, x)
+    natural = log_pair(o, o.f(0.0), o.sub(m, o.f(1.0)), o.f(0.0))
+    part, rest = two_product(o, natural[0], o.f(unit[0]))
+    rest = o.add(rest, o.fma(natural[0], o.f(unit[1]), o.mul(natural[1], o.f(unit[0]))))
+    high, low = fast_two_sum(o, o.mul(k, o.f(log_of_2[0])), part)
+    low = o.add(low, o.fma(k, o.f(log_of_2[1]), rest))
+    return _finish_f64(o, x, o.add(high, low), 0.0)
+
+
+def log2_f64(o: Ops[F, I, M], x: F) -> F:
+    """log2, error below 0.6 ulp."""
+    return _log_other_base(o, x, (LOG2E, LOG2E_REST), (1.0, 0.0))
+
+
+def log10_f64(o: Ops[F, I, M], x: F) -> F:
+    """log10, error below 0.6 ulp."""
+    return _log_other_base(o, x, (LOG10E, LOG10E_REST), (LOG10_2_SHORT, LOG10_2_SHORT_REST))
 
 
 def log1p_f64(o: Ops[F, I, M], x: F) -> F:
@@ -132,4 +195,4 @@ def log1p_f64(o: Ops[F, I, M], x: F) -> F:
     f, rest = two_sum(o, o.sub(m, o.f(1.0)), lost)
     high, low = log_pair(o, k, f, rest)
     result = o.select(o.lt(o.fabs(x), o.f(2.0**-54)), x, o.add(high, low))
-    return o.rare(o.mnot(_inside(o, x, -1.0)), lambda: _outside(o, x, -1.0), result)
+    return _finish_f64(o, x, result, -1.0)

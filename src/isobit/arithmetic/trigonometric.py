@@ -1,6 +1,6 @@
-"""sin and cos. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller.
+"""sin, cos and tan. NAME_f32 takes a widened f32 and is rounded to f32 once, by the caller.
 
-f32 reduces by π and needs one polynomial; f64 reduces by π/2 into a pair and needs two. Huge arguments are
+sin and cos on f32 reduce by π and need one polynomial; tan and f64 reduce by π/2, f64 into a pair. Huge arguments are
 reduced in integers, after M. H. Payne and R. N. Hanek, "Radian reduction for trigonometric functions", ACM
 SIGNUM Newsletter 18(1), 1983.
 """
@@ -13,6 +13,7 @@ from isobit.arithmetic.steps import (
     MAGIC,
     NAN,
     distil,
+    divide_pairs,
     fast_two_sum,
     hexes,
     polynomial,
@@ -41,6 +42,10 @@ SIN = hexes(  # sin(r) ÷ r on |r| ≤ π/2: 3.5; last bits chosen so that f32 c
     " 0x1.71de3a525e6b4p-19 -0x1.ae6454b48799cp-26 0x1.6123c5970740ep-33 -0x1.ae41ced72d2b4p-41"
     " 0x1.880945237f442p-49"
 )
+TAN_P = hexes(  # tan(r) ÷ r = P(z) ÷ Q(z) on |r| ≤ π/4: 0.4
+    "0x1.0000000000000p+0 -0x1.06b9902bddffap-3 0x1.6fc78e58e17f5p-9 -0x1.f63aa6d23f2bcp-18"
+)
+TAN_Q = hexes("0x1.0000000000000p+0 -0x1.d8b21d6b44520p-2 0x1.7e7bb0d3fb250p-6 -0x1.b526fbe104edcp-13")
 SIN_TAIL = hexes(  # (sin(r) − r) ÷ r³ on |r| ≤ π/4: 0.5
     "-0x1.5555555555555p-3 0x1.1111111111110p-7 -0x1.a01a01a019918p-13 0x1.71de3a545cf2ap-19"
     " -0x1.ae64540cb92fap-26 0x1.61217a6d468f7p-33 -0x1.ab153123584dfp-41"
@@ -95,12 +100,16 @@ def _signed_pieces(o: Ops[F, I, M], high: I, middle: I, low: I, unit: float) -> 
     return [o.mul(o.i2f(p), o.f(unit * 2.0 ** (32 - 32 * j))) for j, p in enumerate(pieces)]
 
 
-def _huge_f32(o: Ops[F, I, M], x: F, offset: int) -> tuple[F, I]:
-    """(r, n) with |x| − (offset/2)·π = n·π + r and |r| ≤ π/2, for |x| ≥ 2^20; n counts modulo 2."""
+def _huge_f32(o: Ops[F, I, M], x: F, halvings: int, offset: int = 0) -> tuple[F, I]:
+    """(r, n) with |x| = (n + offset/2)·p + r, |r| ≤ p/2, p = π ÷ 2^halvings, for |x| ≥ 2^20; halvings 0 or 1.
+
+    n counts modulo 2^(1 + halvings).
+    """
+    fraction = 63 - halvings  # bits of `high` after the point, where the number counts p
     high, middle, low = _product_words(o, x)
-    high = o.isub(high, o.i(offset << 62))  # as |x|/π the number has one integer bit
-    n = o.lshr(o.iadd(high, o.i(1 << 62)), o.i(63))
-    high = o.isub(high, o.shl(n, o.i(63)))
+    high = o.isub(high, o.i(offset << (fraction - 1)))
+    n = o.lshr(o.iadd(high, o.i(1 << (fraction - 1))), o.i(fraction))
+    high = o.isub(high, o.shl(n, o.i(fraction)))
     pieces = _signed_pieces(o, high, middle, low, 2.0**-63)
     turns = o.add(o.add(pieces[0], pieces[1]), o.add(pieces[2], o.add(pieces[3], pieces[4])))
     return o.mul(turns, o.f(PI)), n
@@ -123,7 +132,7 @@ def sin_f32(o: Ops[F, I, M], x: F) -> F:
     r = o.fma(n, o.f(-PI_REST), o.fma(n, o.f(-PI), x))
 
     def huge() -> F:
-        r, n = _huge_f32(o, x, 0)
+        r, n = _huge_f32(o, x, halvings=0)
         sign = o.lshr(o.bits(x), o.i(63))
         return _finite(o, x, _sin_reduced(o, r, o.iadd(n, sign)))
 
@@ -137,11 +146,34 @@ def cos_f32(o: Ops[F, I, M], x: F) -> F:
     r = o.fma(half, o.f(-PI_REST), o.fma(half, o.f(-PI), x))
 
     def huge() -> F:
-        r, n = _huge_f32(o, x, 1)
+        r, n = _huge_f32(o, x, halvings=0, offset=1)
         value = replace(o, o.fabs(x), _sin_reduced(o, r, o.iadd(n, o.i(1))), COS_CASES)
         return _finite(o, x, value)
 
     return o.rare(o.ge(o.fabs(x), o.f(LARGE_F32)), huge, _sin_reduced(o, r, o.bits(turned)))
+
+
+def _tan_reduced(o: Ops[F, I, M], r: F, n: I) -> F:
+    """tan(r + n·π/2) for |r| ≤ π/4: N ÷ D or −D ÷ N; only the last bit of n counts."""
+    z = o.mul(r, r)
+    top, bottom = o.mul(r, polynomial(o, TAN_P, z)), polynomial(o, TAN_Q, z)
+    odd = o.ieq(o.iand(n, o.i(1)), o.i(1))
+    return o.div(o.select(odd, bottom, top), o.select(odd, o.neg(top), bottom))
+
+
+def tan_f32(o: Ops[F, I, M], x: F) -> F:
+    """tan by x = n·π/2 + r."""
+    turned = o.fma(x, o.f(2 * INVERSE_PI), o.f(MAGIC))
+    n = o.sub(turned, o.f(MAGIC))
+    r = o.fma(n, o.f(-PI_REST / 2), o.fma(n, o.f(-PI / 2), x))
+
+    def huge() -> F:
+        r, n = _huge_f32(o, x, halvings=1)
+        value = _tan_reduced(o, r, n)
+        sign = o.iand(o.bits(x), o.i(1 << 63))
+        return _finite(o, x, o.from_bits(o.ixor(o.bits(value), sign)))
+
+    return o.rare(o.ge(o.fabs(x), o.f(LARGE_F32)), huge, _tan_reduced(o, r, o.bits(turned)))
 
 
 def reduce_f64(o: Ops[F, I, M], x: F) -> tuple[F, F, I]:
@@ -210,3 +242,16 @@ def cos_f64(o: Ops[F, I, M], x: F) -> F:
     """cos, error below 0.8 ulp."""
     value, n = _quadrant(o, x, 1)
     return _finite(o, x, o.from_bits(o.ixor(o.bits(value), o.shl(o.lshr(n, o.i(1)), o.i(63)))))
+
+
+def tan_f64(o: Ops[F, I, M], x: F) -> F:
+    """tan as a quotient of pairs, error below 0.8 ulp."""
+    r, rest, n = reduce_f64(o, x)
+    sine, cosine = fast_two_sum(o, r, sin_pair_tail(o, r, rest)), fast_two_sum(o, *cos_pair(o, r, rest))
+    odd = o.ieq(o.iand(n, o.i(1)), o.i(1))
+    top = (o.select(odd, cosine[0], sine[0]), o.select(odd, cosine[1], sine[1]))
+    bottom = (o.select(odd, sine[0], cosine[0]), o.select(odd, sine[1], cosine[1]))
+    quotient, error = divide_pairs(o, top, bottom)
+    sign = o.ixor(o.shl(n, o.i(63)), o.iand(o.bits(x), o.i(1 << 63)))
+    value = o.from_bits(o.ixor(o.bits(o.add(quotient, error)), sign))
+    return _finite(o, x, o.select(o.lt(o.fabs(x), o.f(2.0**-28)), x, value))
