@@ -158,6 +158,10 @@ def _atanh2_tail(z: mp.mpf) -> mp.mpf:
     return (_atanh2(z) - 2) / z if z > mp.mpf("1e-20") else mp.mpf(2) / 3 + 2 * z / 5
 
 
+def _atanh2_far_tail(z: mp.mpf) -> mp.mpf:
+    return (_atanh2(z) - 2 - 2 * z / 3) / z**2 if z > mp.mpf("1e-12") else mp.mpf(2) / 5 + 2 * z / 7
+
+
 def _sin_tail(z: mp.mpf) -> mp.mpf:
     return (_sinc(z) - 1) / z if z > mp.mpf("1e-20") else mp.mpf(-1) / 6 + z / 120
 
@@ -210,6 +214,7 @@ FITS: dict[str, Fit] = {
     # f64: what is left after the terms that are summed in double-double
     "EXP_TAIL": Fit(_exp_tail, -_R, _R, 9),
     "LOG_TAIL": Fit(_atanh2_tail, mp.mpf(0), _S, 7),
+    "LOG_FAR_TAIL": Fit(_atanh2_far_tail, mp.mpf(0), _S, 7),
     "SIN_TAIL": Fit(_sin_tail, mp.mpf(0), _QUARTER_PI2, 6),
     "COS_TAIL": Fit(_cos_tail, mp.mpf(0), _QUARTER_PI2, 6),
     "ASIN_TAIL": Fit(_tail(_asin_over_s, mp.mpf(1) / 6), mp.mpf(0), mp.mpf("0.25"), 13),

@@ -72,6 +72,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("acos", 1, inverse_trigonometric.acos_f32, inverse_trigonometric.acos_f64),
         Function("atan", 1, inverse_trigonometric.atan_f32, inverse_trigonometric.atan_f64),
         Function("rsqrt", 1, powers.rsqrt_f32, powers.rsqrt_f64),
+        Function("pow", 2, powers.pow_f32, powers.pow_f64),
     )
 }
 

@@ -146,7 +146,7 @@ def log_pair(o: Ops[F, I, M], k: F, f: F, rest: F) -> tuple[F, F]:
     return fast_two_sum(o, high, o.add(error, small))
 
 
-def _split_f64(o: Ops[F, I, M], x: F) -> tuple[F, F]:
+def split_f64(o: Ops[F, I, M], x: F) -> tuple[F, F]:
     """`split` for all positive x."""
     tiny = o.lt(x, o.f(2.0**-1022))
     k, m = split(o, o.select(tiny, o.mul(x, o.f(2.0**54)), x))
@@ -159,14 +159,14 @@ def _finish_f64(o: Ops[F, I, M], x: F, y: F, pole: float) -> F:
 
 def log_f64(o: Ops[F, I, M], x: F) -> F:
     """log, error below 0.6 ulp."""
-    k, m = _split_f64(o, x)
+    k, m = split_f64(o, x)
     high, low = log_pair(o, k, o.sub(m, o.f(1.0)), o.f(0.0))
     return _finish_f64(o, x, o.add(high, low), 0.0)
 
 
 def _log_other_base(o: Ops[F, I, M], x: F, unit: tuple[float, float], log_of_2: tuple[float, float]) -> F:
     """k·log(2) + ln(m)·unit, both constants pairs, k·log_of_2[0] exact."""
-    k, m = _split_f64(o, x)
+    k, m = split_f64(o, x)
     natural = log_pair(o, o.f(0.0), o.sub(m, o.f(1.0)), o.f(0.0))
     part, rest = two_product(o, natural[0], o.f(unit[0]))
     rest = o.add(rest, o.fma(natural[0], o.f(unit[1]), o.mul(natural[1], o.f(unit[0]))))
