@@ -39,13 +39,14 @@ class Function:
             raise TypeError(f"{self.name}: wants {self.arity} arrays of one dtype, f32 or f64; got ({found})")
         (dtype,) = kinds
         algorithm = self.f32 if dtype == np.float32 else self.f64
-        return evaluate(algorithm, *arrays).astype(dtype)
+        with np.errstate(all="ignore"):
+            return evaluate(algorithm, *arrays).astype(dtype)
 
 
 def evaluate(algorithm: Algorithm, *args: Array) -> npt.NDArray[np.float64]:
     """The binary64 value of an algorithm on arrays, before it is rounded to the result's dtype."""
-    wide = np.broadcast_arrays(*(np.asarray(a).astype(np.float64) for a in args))
     with np.errstate(all="ignore"):
+        wide = np.broadcast_arrays(*(np.asarray(a).astype(np.float64) for a in args))
         result = algorithm(NumpyOps(), *(np.ascontiguousarray(a).reshape(-1) for a in wide))
     return np.broadcast_to(np.asarray(result, np.float64), wide[0].size).reshape(wide[0].shape)
 
