@@ -86,9 +86,19 @@ def _rows(body: GroupBody, stages: tuple[Loop | Point, ...]) -> Launch:
     order = sorted(group.outer, key=lambda a: -abs(dominant.stride(a)))
     outer = merge(order, body.table)
     vector = _vector_axis(body.table, outer, inner)
-    if vector == "outer" and not outer:
-        outer = [()]
+    if vector == "outer":
+        outer = _wide_last(outer) or [()]
     return _launch(body, stages, outer, inner, vector)
+
+
+def _wide_last(outer: list[Run]) -> list[Run]:
+    """The axis across lanes should fill a vector, even if its elements then lie apart in memory."""
+    if not outer or extent(outer[-1]) >= 8:
+        return outer
+    widest = max(range(len(outer)), key=lambda k: extent(outer[k]))
+    if extent(outer[widest]) < 8:
+        return outer
+    return [run for k, run in enumerate(outer) if k != widest] + [outer[widest]]
 
 
 def _dominant(table: OperandTable, group: Group) -> Reference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isobit.arithmetic.dtypes import DType
-from isobit.ir.expr import Affine, Axis, Expr, Scalar, axes, coord
+from isobit.ir.expr import Affine, Axis, Expr, Scalar, axes, const, coord
 from isobit.ir.expr import where as select
 from isobit.ir.graph import Graph, Value
 from isobit.operators.elements import element
@@ -107,10 +107,25 @@ def padded(x: Value, low: Sequence[int], high: Sequence[int], fill: Scalar) -> V
     """x with low[d] and high[d] cells of `fill` around dim d (negative: cut off); x itself where nothing is added."""
     if not any(low) and not any(high):
         return x
-    at = axes(*(n + a + b for n, a, b in zip(x.shape, low, high, strict=True)))
+    shape = [n + a + b for n, a, b in zip(x.shape, low, high, strict=True)]
+    if min(*low, *high) >= 0 and 0 not in shape:
+        return _framed(x, shape, low, high, fill)
+    at = axes(*shape)
     index = [i - a for i, a in zip(at, low, strict=True)]
     inside = all(a <= 0 and b <= 0 for a, b in zip(low, high, strict=True))
     return x.graph.map(at, x.at(*index, fill=None if inside else fill))
+
+
+def _framed(x: Value, shape: Sequence[int], low: Sequence[int], high: Sequence[int], fill: Scalar) -> Value:
+    """x and the slabs around it, each written once: no element is tested for being outside."""
+    steps = [1] * x.ndim
+    parts = [(x, list(low), steps)]
+    for d in range(x.ndim):
+        for start, width in ((0, low[d]), (low[d] + x.shape[d], high[d])):
+            extents = [*x.shape[:d], width, *shape[d + 1 :]]
+            slab = x.graph.map(axes(*extents), const(fill, x.dtype))
+            parts.append((slab, [*low[:d], start, *[0] * (x.ndim - d - 1)], steps))
+    return x.graph.assemble(shape, [part for part in parts if 0 not in part[0].shape])
 
 
 @bit_move

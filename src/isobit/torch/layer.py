@@ -31,6 +31,7 @@ from isobit.torch.kernels import (
 )
 from isobit.torch.library import library as own_operators
 from isobit.torch.operators import table
+from isobit.torch.optim import OptimizerRoutes
 from isobit.torch.original import cpu_kernels, is_composite_implicit, original
 from isobit.torch.random import decomposition, pure_overload
 from isobit.torch.signature import has_overload, overload_of, signature, variants
@@ -178,6 +179,7 @@ class _Stack:
         self.layers: list[ExactLayer] = []
         self.installed: Override | None = None
         self.flags: Flags | None = None
+        self.optimizers = OptimizerRoutes()
         self.lock = threading.RLock()
 
     def push(self, layer: ExactLayer) -> None:
@@ -207,9 +209,11 @@ class _Stack:
         if on and self.flags is None:
             self.flags = Flags.read()
             Flags(mkldnn=False, nnpack=False, mha=False).write()
+            self.optimizers.install()
         elif not on and self.flags is not None:
             self.flags.write()
             self.flags = None
+            self.optimizers.remove()
 
 
 @dataclass(frozen=True)
