@@ -41,10 +41,14 @@ def between_f32(o: Ops[F, I, M], y: F) -> M:
     return o.ieq(o.shl(o.bits(y), o.i(35)), o.i(1 << 63))
 
 
-def replace(o: Ops[F, I, M], x: F, y: F, cases: tuple[tuple[str, str], ...]) -> F:
-    """y, but for each case (argument, result), in hexadecimal, the result where x is the argument."""
-    for argument, result in cases:
-        y = o.select(o.eq(x, o.f(float.fromhex(argument))), o.f(float.fromhex(result)), y)
+Cases = tuple[tuple[str, int], ...]
+
+
+def nudge(o: Ops[F, I, M], x: F, y: F, cases: Cases) -> F:
+    """y, but for each case (argument in hexadecimal, ulps) moved away from 0 by as many ulps at the argument."""
+    for argument, step in cases:
+        moved = o.from_bits(o.iadd(o.bits(y), o.i(step)))
+        y = o.select(o.eq(x, o.f(float.fromhex(argument))), moved, y)
     return y
 
 

@@ -12,12 +12,13 @@ from isobit.arithmetic.steps import (
     INF,
     MAGIC,
     NAN,
+    Cases,
     distil,
     divide_pairs,
     fast_two_sum,
     hexes,
+    nudge,
     polynomial,
-    replace,
     two_product,
     two_sum,
 )  # fmt: skip
@@ -50,7 +51,7 @@ SIN_TAIL = hexes(  # (sin(r) − r) ÷ r³ on |r| ≤ π/4: 0.5
     "-0x1.5555555555555p-3 0x1.1111111111110p-7 -0x1.a01a01a019918p-13 0x1.71de3a545cf2ap-19"
     " -0x1.ae64540cb92fap-26 0x1.61217a6d468f7p-33 -0x1.ab153123584dfp-41"
 )
-COS_CASES = (("0x1.3170f0p+63", "0x1.fe2976p-1"),)
+COS_CASES: Cases = (("0x1.3170f0p+63", -2),)
 COS_TAIL = hexes(  # (cos(r) − 1 + r²/2) ÷ r⁴ on |r| ≤ π/4: 0.5
     "0x1.5555555555555p-5 -0x1.6c16c16c16c16p-10 0x1.a01a01a019cfep-16 -0x1.27e4fb7711735p-22"
     " 0x1.1eed8de943442p-29 -0x1.9394b675b4cbap-37 0x1.ab764a1780ad8p-45"
@@ -147,7 +148,7 @@ def cos_f32(o: Ops[F, I, M], x: F) -> F:
 
     def huge() -> F:
         r, n = _huge_f32(o, x, halvings=0, offset=1)
-        value = replace(o, o.fabs(x), _sin_reduced(o, r, o.iadd(n, o.i(1))), COS_CASES)
+        value = nudge(o, o.fabs(x), _sin_reduced(o, r, o.iadd(n, o.i(1))), COS_CASES)
         return _finite(o, x, value)
 
     return o.rare(o.ge(o.fabs(x), o.f(LARGE_F32)), huge, _sin_reduced(o, r, o.bits(turned)))
