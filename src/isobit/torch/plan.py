@@ -26,6 +26,8 @@ empty: Any = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-def
 Fresh = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 Call = Callable[..., Any]
 
+_MANY = 4  # targets from which on overlaps are looked for all at once
+
 
 @dataclass(frozen=True)
 class Target:
@@ -86,7 +88,8 @@ class Plan:
         targets = [addresses[t.position] for t in self.targets]
         del addresses[self.n_inputs :]
         moved: list[tuple[Any, Any]] = []
-        for k, t in enumerate(self.targets):
+        many = len(self.targets) > _MANY and self._all_apart(targets, addresses)
+        for k, t in enumerate(() if many else self.targets):
             if self._is_in_the_way(t, targets[k], addresses):
                 place = empty(t.layout.shape, t.layout.strides, tensors[t.position].dtype)
                 moved.append((place, tensors[t.position]))
@@ -99,6 +102,24 @@ class Plan:
         for place, tensor in moved:
             copy_bits(place, tensor)
         return results or [tensors[t.position] for t in self.targets]
+
+    def _all_apart(self, targets: list[int], inputs: list[int]) -> bool:
+        """Whether no two tensors overlap, but for inputs right under a target that may lie there. One sort, where
+        comparing each target with each input would cost more than an optimizer's step.
+        """
+        at: dict[int, list[int]] = {}
+        ends: dict[int, int] = {}
+        for k, (address, length) in enumerate(zip(inputs, self.spans, strict=True)):
+            if length:
+                at.setdefault(address, []).append(k)
+                ends[address] = max(ends.get(address, 0), address + length)
+        for target, address in zip(self.targets, targets, strict=True):
+            if target.span:
+                if any(k not in target.shared for k in at.get(address, ())):
+                    return False
+                ends[address] = max(ends.get(address, 0), address + target.span)
+        order = sorted(ends)
+        return all(ends[a] <= b for a, b in zip(order, order[1:], strict=False))
 
     def _is_in_the_way(self, target: Target, low: int, inputs: list[int]) -> bool:
         """Whether an input lies where `target`, at address `low`, is to be written, and not safely right under it."""
