@@ -4,10 +4,14 @@
     PYTHONPATH=src:tools python tools/prove_functions.py exp --all --evaluator compiled_evaluator:compiled
     python tools/prove_functions.py --exponents 120:130 --random 1048576
 
-An algorithm returns a binary64 value, which is rounded once to f32. If its error is below BOUND ulp of binary64, the
-f32 result can be wrong only where a rounding boundary of f32 lies within BOUND ulp of the value. Those arguments are
-flagged, and each is decided by MPFR. The bound itself is argued in docs/functions.md; `--random` and the ends of
-every binade check it against MPFR, and so check that special arguments do not escape.
+An algorithm returns a binary64 value, which is rounded once to f32. If its error is below BOUND ulp of binary64,
+the f32 result can be wrong only where a rounding boundary of f32 lies within BOUND ulp of the value. Arguments
+within twice that are flagged, and each is decided by MPFR. `--list FOLDER` writes them: they hold every argument
+whose true result lies within BOUND ulp of a boundary, so another evaluation with an error below BOUND is right
+everywhere if it is right on these (tests/arithmetic/boundaries).
+
+The bound itself is argued in docs/functions.md; `--random` and the ends of every binade check it against MPFR, and so
+check that special arguments do not escape.
 
 The evaluator is MODULE:FACTORY; FACTORY(name) returns a callable that maps a binary64 array of widened arguments
 to the binary64 array of values. The default runs the reference, whose emulated fma is slow. Exit code 1 if an
@@ -21,6 +25,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import gmpy2
 import numpy as np
@@ -29,6 +34,7 @@ import numpy.typing as npt
 from isobit.arithmetic.functions import FUNCTIONS, evaluate
 
 BOUND = 16  # ulp of binary64, for every function
+REACH = 2 * BOUND
 BLOCK = 1 << 16
 F64Array = npt.NDArray[np.float64]
 U32Array = npt.NDArray[np.uint32]
@@ -62,11 +68,11 @@ def widened(bits: U32Array) -> F64Array:
         return bits.view(np.float32).astype(np.float64)
 
 
-def flagged(values: F64Array, bound: float = BOUND) -> npt.NDArray[np.bool_]:
-    """True where a rounding boundary of f32 lies within `bound` ulp of the value."""
+def flagged(values: F64Array, reach: float = REACH) -> npt.NDArray[np.bool_]:
+    """True where a rounding boundary of f32 lies within `reach` ulp of the value."""
     with np.errstate(all="ignore"):
-        reach = np.abs(values) * (bound * 2.0**-52)
-        low, high = (values - reach).astype(np.float32), (values + reach).astype(np.float32)
+        margin = np.abs(values) * (reach * 2.0**-52)
+        low, high = (values - margin).astype(np.float32), (values + margin).astype(np.float32)
         return np.asarray((low != high) & np.isfinite(values))
 
 
@@ -76,14 +82,14 @@ class Report:
 
     name: str
     tried: int = 0
-    flagged: int = 0
+    flagged: list[int] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
     beyond: list[int] = field(default_factory=list)
     worst: float = 0.0  # largest error seen, in ulp of binary64
 
     def __str__(self) -> str:
         wrong = " ".join(f"{bits:#010x}" for bits in self.wrong[:20])
-        text = f"{self.name}: tried {self.tried}, flagged {self.flagged}, wrong {len(self.wrong)}"
+        text = f"{self.name}: tried {self.tried}, flagged {len(self.flagged)}, wrong {len(self.wrong)}"
         text += f", beyond the bound {len(self.beyond)}, largest error seen {self.worst:.2f} ulp"
         return f"{text}: {wrong}" if wrong else text
 
@@ -127,7 +133,7 @@ def prove(name: str, evaluator: Evaluator, blocks: Iterator[U32Array], spot_chec
         values = evaluator(widened(bits))
         doubtful = flagged(values)
         report.tried += bits.size
-        report.flagged += int(doubtful.sum())
+        report.flagged += bits[doubtful].tolist()
         judge(report, bits[doubtful], values[doubtful])
     judge(report, spot_checks, evaluator(widened(spot_checks)))
     return report
@@ -181,6 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--exponents", help="all arguments with exponent fields LOW:HIGH (0 to 256)")
     parser.add_argument("--random", type=int, default=0, help="as many random arguments")
     parser.add_argument("--spot", type=int, default=2000, help="random arguments that MPFR judges in any case")
+    parser.add_argument("--list", type=Path, help="folder for the flagged arguments, one NAME.txt a function")
     parser.add_argument("--evaluator", help="MODULE:FACTORY of a faster evaluator")
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(UNARY):
@@ -191,6 +198,9 @@ def main(arguments: Sequence[str]) -> int:
         spots = np.concatenate([ends_of_binades(), random_patterns(options.spot, 0)])
         report = prove(name, factory(name), _blocks(options), spots)
         print(report, flush=True)
+        if options.list:
+            lines = [f"{bits:08x}\n" for bits in sorted(report.flagged)]
+            (options.list / f"{name}.txt").write_text("".join(lines), encoding="ascii")
         failed = failed or bool(report.wrong or report.beyond)
     return int(failed)
 
