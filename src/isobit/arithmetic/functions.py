@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isobit.arithmetic import error_functions, exponentials, inverse_trigonometric, logarithms, powers, trigonometric
+from isobit.arithmetic import (
+    error_functions,
+    exponentials,
+    inverse_trigonometric,
+    logarithms,
+    powers,
+    trigonometric,
+)
 from isobit.arithmetic.ops import NumpyOps
 
 Array = npt.NDArray[Any]

@@ -126,13 +126,17 @@ def log10_f32(o: Ops[F, I, M], x: F) -> F:
     return _log_f32(o, x, LOG10, LOG10_2, LOG10_CASES)
 
 
-def log1p_f32(o: Ops[F, I, M], x: F) -> F:
-    """log(1 + x): the sum is exact, or x is tiny and stands for m − 1 itself, or it is huge."""
+def log1p_core_f32(o: Ops[F, I, M], x: F) -> F:
+    """log(1 + x) for −1 < x < ∞, where 1 + x is exact, or x is tiny and stands for m − 1 itself, or is huge."""
     k, m = split(o, o.add(o.f(1.0), x))
     near = o.eq(k, o.f(0.0))
     part = _log_near_one_f32(o, LOG, o.select(near, x, o.sub(m, o.f(1.0))))
-    result = o.select(near, part, o.fma(k, o.f(LN2), part))  # k = 0 would lose the sign of −0
-    return _finish_f32(o, x, result, -1.0, LOG1P_CASES)
+    return o.select(near, part, o.fma(k, o.f(LN2), part))  # k = 0 would lose the sign of −0
+
+
+def log1p_f32(o: Ops[F, I, M], x: F) -> F:
+    """log(1 + x)."""
+    return _finish_f32(o, x, log1p_core_f32(o, x), -1.0, LOG1P_CASES)
 
 
 def log_pair(o: Ops[F, I, M], k: F, f: F, rest: F) -> tuple[F, F]:
@@ -185,14 +189,22 @@ def log10_f64(o: Ops[F, I, M], x: F) -> F:
     return _log_other_base(o, x, (LOG10E, LOG10E_REST), (LOG10_2_SHORT, LOG10_2_SHORT_REST))
 
 
-def log1p_f64(o: Ops[F, I, M], x: F) -> F:
-    """log(1 + x), error below 0.6 ulp: what 1 + x loses is scaled along and added to f."""
-    total, lost = two_sum(o, o.f(1.0), x)
+def log1p_pair(o: Ops[F, I, M], x: F, rest: F, factor: F, doublings: F) -> tuple[F, F]:
+    """log((1 + x + rest)·factor·2^doublings) as a pair, for −1 < x < ∞; factor is 1, or x = rest = 0.
+
+    What 1 + x loses is scaled along and added to f.
+    """
+    total, lost = two_sum(o, factor, x)
     k, m = split(o, total)
     # total and m differ by k in the exponent field; where k > 1000 the loss does not matter
     shrink = o.from_bits(o.iadd(o.i(ONE_BITS), o.isub(o.bits(m), o.bits(total))))
-    lost = o.select(o.gt(k, o.f(1000.0)), o.f(0.0), o.mul(lost, shrink))
+    lost = o.select(o.gt(k, o.f(1000.0)), o.f(0.0), o.mul(o.add(lost, rest), shrink))
     f, rest = two_sum(o, o.sub(m, o.f(1.0)), lost)
-    high, low = log_pair(o, k, f, rest)
+    return log_pair(o, o.add(k, doublings), f, rest)
+
+
+def log1p_f64(o: Ops[F, I, M], x: F) -> F:
+    """log(1 + x), error below 0.6 ulp."""
+    high, low = log1p_pair(o, x, o.f(0.0), o.f(1.0), o.f(0.0))
     result = o.select(o.lt(o.fabs(x), o.f(2.0**-54)), x, o.add(high, low))
     return _finish_f64(o, x, result, -1.0)

@@ -15,6 +15,7 @@ from isobit.arithmetic.steps import (
     divide_pairs,
     fast_two_sum,
     hexes,
+    multiply_pairs,
     polynomial,
     scale,
     two_product,
@@ -49,18 +50,13 @@ def rsqrt_f64(o: Ops[F, I, M], x: F) -> F:
     return o.select(ordinary, better, y)
 
 
-def _multiply(o: Ops[F, I, M], a: tuple[F, F], b: tuple[F, F]) -> tuple[F, F]:
-    product, error = two_product(o, a[0], b[0])
-    return product, o.add(error, o.fma(a[0], b[1], o.mul(a[1], b[0])))
-
-
 def _log_pair(o: Ops[F, I, M], k: F, m: F) -> tuple[F, F]:
     """k·ln 2 + log(m) as a pair, relative error about 2^-65: s and s³ in double-double, the rest below 2^-12."""
     f = o.sub(m, o.f(1.0))
     s = divide_pairs(o, (f, o.f(0.0)), two_sum(o, o.f(2.0), f))
-    z = _multiply(o, s, s)
-    cube = _multiply(o, s, z)
-    third = _multiply(o, cube, (o.f(TWO_THIRDS[0]), o.f(TWO_THIRDS[1])))
+    z = multiply_pairs(o, s, s)
+    cube = multiply_pairs(o, s, z)
+    third = multiply_pairs(o, cube, (o.f(TWO_THIRDS[0]), o.f(TWO_THIRDS[1])))
     tail = o.mul(o.mul(cube[0], z[0]), polynomial(o, LOG_FAR_TAIL, z[0]))
     high, e1 = fast_two_sum(o, o.mul(k, o.f(LN2_SHORT)), o.add(s[0], s[0]))
     high, e2 = fast_two_sum(o, high, third[0])
@@ -76,15 +72,15 @@ def _accurate_log(o: Ops[F, I, M], x: F) -> tuple[F, F]:
     k, m = split(o, x)
     f = o.sub(m, o.f(1.0))
     s = divide_pairs(o, (f, o.f(0.0)), (o.add(f, o.f(2.0)), o.f(0.0)))
-    z = _multiply(o, s, s)
+    z = multiply_pairs(o, s, s)
     total, rest = polynomial(o, tuple(1 / (2 * j + 1) for j in reversed(PLAIN_TERMS)), z[0]), o.f(0.0)
     for j in PAIR_TERMS:
         exact = Fraction(1, 2 * j + 1)
         first = float(exact)
-        total, rest = _multiply(o, (total, rest), z)
+        total, rest = multiply_pairs(o, (total, rest), z)
         total, error = fast_two_sum(o, o.f(first), total)
         rest = o.add(error, o.add(rest, o.f(float(exact - Fraction(first)))))
-    part, part_rest = _multiply(o, (o.add(s[0], s[0]), o.add(s[1], s[1])), (total, rest))
+    part, part_rest = multiply_pairs(o, (o.add(s[0], s[0]), o.add(s[1], s[1])), (total, rest))
     second, second_rest = two_product(o, k, o.f(LN2_SHORT_REST))
     high, e1 = fast_two_sum(o, o.mul(k, o.f(LN2_SHORT)), part)
     high, e2 = two_sum(o, high, second)

@@ -79,6 +79,19 @@ def divide_pairs(o: Ops[F, I, M], a: tuple[F, F], b: tuple[F, F]) -> tuple[F, F]
     return q, o.div(rest, b[0])
 
 
+def multiply_pairs(o: Ops[F, I, M], a: tuple[F, F], b: tuple[F, F]) -> tuple[F, F]:
+    """(p, e) with p + e ≈ a·b to about 2^-102."""
+    product, error = two_product(o, a[0], b[0])
+    return product, o.add(error, o.fma(a[0], b[1], o.mul(a[1], b[0])))
+
+
+def sqrt_pair(o: Ops[F, I, M], a: tuple[F, F]) -> tuple[F, F]:
+    """(s, e) with s + e ≈ √a to about 2^-100, for a > 0."""
+    root = o.sqrt(a[0])
+    rest = o.add(o.fma(o.neg(root), root, a[0]), a[1])
+    return root, o.div(rest, o.add(root, root))
+
+
 def copy_sign(o: Ops[F, I, M], magnitude: F, sign: F) -> F:
     """`magnitude`, which is not negative, with the sign bit of `sign`."""
     bit = o.iand(o.bits(sign), o.i(1 << 63))
