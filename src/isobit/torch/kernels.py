@@ -12,7 +12,7 @@ from isobit.runtime.engine import Engine
 from isobit.torch.dtypes import INTEGERS, Unowned
 from isobit.torch.holes import HoleMonitor
 from isobit.torch.library import draw_key
-from isobit.torch.lowering import one_dtype, tensors_in, without_floats
+from isobit.torch.lowering import map_tensors, one_dtype, tensors_in, without_floats
 from isobit.torch.memory import resize_output
 from isobit.torch.plan import Plan, PlanMaker, empty
 from isobit.torch.shapes import shapes_of
@@ -131,7 +131,7 @@ class StatementKernel:
         functional = [*leading, *self.functional_values(values)]
         outs = self.outputs(len(leading), values)
         try:
-            fakes, results = shapes_of(self.maker.functional, functional)
+            fakes, results = self.shapes(functional, args, kwargs)
             if self._is_exact(fakes, [*results, *(t for _, t in outs)]):
                 return None
             self._fit(outs, results)
@@ -139,6 +139,21 @@ class StatementKernel:
             return self.maker.make(functional, fakes, results, run_time, outs)
         except Unowned as reason:
             return str(reason)
+
+    def shapes(
+        self, functional: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], tuple[Any, ...]]:
+        """As shapes_of. Where that fails, PyTorch's kernel is tried on copies, for its error, which users know; where
+        it has none the call is Unowned.
+        """
+        try:
+            return shapes_of(self.maker.functional, functional)
+        except Unowned:
+            raise
+        except Exception as error:
+            copies = map_tensors(torch.clone, list(args))
+            self.original(*copies, **{k: map_tensors(torch.clone, v) for k, v in kwargs.items()})
+            raise Unowned(f"its shapes are not known beforehand ({error})") from error
 
     def functional_values(self, values: Sequence[Any]) -> list[Any]:
         """The arguments of the functional form. Into an `out=` tensor a reduction computes in its dtype, if none is

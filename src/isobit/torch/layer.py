@@ -74,6 +74,12 @@ def quiet_overrides() -> Iterator[None]:
         yield
 
 
+def forget_dispatch() -> None:
+    """Empties what PyTorch's Python dispatcher, which its tracer uses, has remembered of who has kernels for what."""
+    for overload in torch._ops.get_cached_ops():
+        overload._dispatch_cache.clear()
+
+
 class Override:
     """All kernels for one engine, made when they are first installed, with the plans they gather."""
 
@@ -93,12 +99,14 @@ class Override:
                     libraries[namespace] = torch.library.Library(namespace, "IMPL")
                 libraries[namespace].impl(r.name, r.kernel, r.key)
         self._libraries = list(libraries.values())
+        forget_dispatch()
 
     def remove(self) -> None:
         """Gives PyTorch its kernels back."""
         for library in self._libraries:
             library._destroy()
         self._libraries = []
+        forget_dispatch()
 
 
 def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
@@ -257,11 +265,13 @@ def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
             for name, entry in table():
                 if isinstance(entry, Decomposition) and entry.composite and has_overload(name):
                     handle.impl(name, entry.function, "CompositeImplicitAutograd")
+    forget_dispatch()
     try:
         yield found
     finally:
         for handle in libraries:
             handle._destroy()
+        forget_dispatch()
 
 
 def active() -> ExactLayer | None:

@@ -117,7 +117,10 @@ def write_statement(
     Raises Unowned where the statement does not cover these arguments.
     """  # fmt: skip
     call = Call(graph, signature.name, signature.slots, tuple(metas), tuple(results))
-    written = build(call, *operands)
+    try:
+        written = build(call, *operands)
+    except NotImplementedError as error:
+        raise Unowned(str(error)) from error
     result = written if isinstance(written, Result) else Result(_as_tuple(written))
     outputs = tuple(_fitted(o, m, signature.name) for o, m in zip(result.outputs, results, strict=True))
     return Result(outputs, result.writes)

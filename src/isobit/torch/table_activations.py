@@ -53,7 +53,7 @@ def threshold_backward(c: Call, g: Value, x: Value, limit: Any) -> Value:
     return activations.threshold_backward(g, x, limit)
 
 
-@FAMILY.statement("leaky_relu")
+@FAMILY.statement("leaky_relu", static=["negative_slope"])
 def leaky_relu(c: Call, x: Value, slope: Any) -> Value:
     (x,) = c.promote(x)
     return activations.leaky_relu(x, slope)
@@ -157,7 +157,7 @@ def glu_backward(c: Call, g: Value, x: Value, dim: int) -> Value:
     return views.cat([pointwise.mul(g, gate), activations.sigmoid_backward(pointwise.mul(g, a), gate)], dim)
 
 
-@FAMILY.statement("hardshrink")
+@FAMILY.statement("hardshrink", static=["lambd"])
 def hardshrink(c: Call, x: Value, limit: Any) -> Value:
     return pointwise.where(pointwise.le(pointwise.absolute(x), limit), 0, x)
 
@@ -167,7 +167,7 @@ def hardshrink_backward(c: Call, g: Value, x: Value, limit: Any) -> Value:
     return pointwise.where(pointwise.le(pointwise.absolute(x), limit), 0, g)
 
 
-@FAMILY.statement("softshrink")
+@FAMILY.statement("softshrink", static=["lambd"])
 def softshrink(c: Call, x: Value, limit: Any) -> Value:
     inner = pointwise.where(pointwise.lt(x, pointwise.neg(c.number(limit))), pointwise.add(x, limit), 0)
     kept = pointwise.where(pointwise.gt(x, limit), pointwise.sub(x, limit), inner)
