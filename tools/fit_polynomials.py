@@ -159,7 +159,8 @@ def _atanh2_tail(z: mp.mpf) -> mp.mpf:
 
 
 def _atanh2_far_tail(z: mp.mpf) -> mp.mpf:
-    return (_atanh2(z) - 2 - 2 * z / 3) / z**2 if z > mp.mpf("1e-12") else mp.mpf(2) / 5 + 2 * z / 7
+    rest = _atanh2(z) - 2 - 2 * z / 3 - 2 * z**2 / 5
+    return rest / z**3 if z > mp.mpf("1e-10") else mp.mpf(2) / 7 + 2 * z / 9
 
 
 def _sin_tail(z: mp.mpf) -> mp.mpf:
@@ -214,7 +215,7 @@ FITS: dict[str, Fit] = {
     # f64: what is left after the terms that are summed in double-double
     "EXP_TAIL": Fit(_exp_tail, -_R, _R, 9),
     "LOG_TAIL": Fit(_atanh2_tail, mp.mpf(0), _S, 7),
-    "LOG_FAR_TAIL": Fit(_atanh2_far_tail, mp.mpf(0), _S, 7),
+    "LOG_FAR_TAIL": Fit(_atanh2_far_tail, mp.mpf(0), _S, 6),
     "SIN_TAIL": Fit(_sin_tail, mp.mpf(0), _QUARTER_PI2, 6),
     "COS_TAIL": Fit(_cos_tail, mp.mpf(0), _QUARTER_PI2, 6),
     "ASIN_TAIL": Fit(_tail(_asin_over_s, mp.mpf(1) / 6), mp.mpf(0), mp.mpf("0.25"), 13),

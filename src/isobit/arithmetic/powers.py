@@ -23,12 +23,13 @@ from isobit.arithmetic.steps import (
 )  # fmt: skip
 
 LN2_LAST = float.fromhex("0x1.f97b57a079a19p-103")  # ln 2 − LN2_SHORT − LN2_SHORT_REST
+TWO_FIFTHS = (float.fromhex("0x1.999999999999ap-2"), float.fromhex("-0x1.999999999999ap-56"))
 TWO_THIRDS = (float.fromhex("0x1.5555555555555p-1"), float.fromhex("0x1.5555555555555p-55"))
 
 # tools/fit_polynomials.py; relative error in units of 2^-53
-LOG_FAR_TAIL = hexes(  # (log((1+s) ÷ (1−s)) − 2s − 2s³/3) ÷ s⁵ in s²: 1
-    "0x1.999999999999ap-2 0x1.2492492492522p-2 0x1.c71c71c6ea8bap-3 0x1.745d177aa73ecp-3"
-    " 0x1.3b1395cb808adp-3 0x1.1118c9302aaeap-3 0x1.df7c8870b3d32p-4 0x1.e030e5a48857ep-4"
+LOG_FAR_TAIL = hexes(  # (log((1+s) ÷ (1−s)) − 2s − 2s³/3 − 2s⁵/5) ÷ s⁷ in s²
+    "0x1.2492492492497p-2 0x1.c71c71c715427p-3 0x1.745d17550b22dp-3 0x1.3b13a525c9882p-3"
+    " 0x1.11159fa92d04cp-3 0x1.e01ff5dd76100p-4 0x1.d9c3bda150985p-4"
 )
 PLAIN_TERMS = range(20, 9, -1)  # of Σ z^j ÷ (2j + 1), z < 0.0295: below 2^-50, so binary64 suffices
 PAIR_TERMS = range(9, -1, -1)
@@ -51,17 +52,19 @@ def rsqrt_f64(o: Ops[F, I, M], x: F) -> F:
 
 
 def _log_pair(o: Ops[F, I, M], k: F, m: F) -> tuple[F, F]:
-    """k·ln 2 + log(m) as a pair, relative error about 2^-65: s and s³ in double-double, the rest below 2^-12."""
+    """k·ln 2 + log(m) as a pair, relative error about 2^-68: 2s + s³·(2/3 + z·(2/5 + ...)) in double-double."""
     f = o.sub(m, o.f(1.0))
     s = divide_pairs(o, (f, o.f(0.0)), two_sum(o, o.f(2.0), f))
     z = multiply_pairs(o, s, s)
-    cube = multiply_pairs(o, s, z)
-    third = multiply_pairs(o, cube, (o.f(TWO_THIRDS[0]), o.f(TWO_THIRDS[1])))
-    tail = o.mul(o.mul(cube[0], z[0]), polynomial(o, LOG_FAR_TAIL, z[0]))
+    high, low = fast_two_sum(o, o.f(TWO_FIFTHS[0]), o.mul(z[0], polynomial(o, LOG_FAR_TAIL, z[0])))
+    part = multiply_pairs(o, (high, o.add(low, o.f(TWO_FIFTHS[1]))), z)
+    high, low = fast_two_sum(o, o.f(TWO_THIRDS[0]), part[0])
+    part = (high, o.add(low, o.add(part[1], o.f(TWO_THIRDS[1]))))
+    part = multiply_pairs(o, multiply_pairs(o, s, z), part)
     high, e1 = fast_two_sum(o, o.mul(k, o.f(LN2_SHORT)), o.add(s[0], s[0]))
-    high, e2 = fast_two_sum(o, high, third[0])
-    small = o.fma(k, o.f(LN2_SHORT_REST), o.add(o.add(s[1], s[1]), third[1]))
-    return fast_two_sum(o, high, o.add(o.add(e1, e2), o.add(small, tail)))
+    high, e2 = fast_two_sum(o, high, part[0])
+    small = o.fma(k, o.f(LN2_SHORT_REST), o.add(o.add(s[1], s[1]), part[1]))
+    return fast_two_sum(o, high, o.add(o.add(e1, e2), small))
 
 
 def _accurate_log(o: Ops[F, I, M], x: F) -> tuple[F, F]:
