@@ -45,14 +45,16 @@ def _pointwise(draw: Any, g: Graph, x: Value, values: list[Value]) -> Value | No
     y = draw(st.sampled_from(partners))
     own = x.axes()
     a, b = x[own], y[own[len(own) - y.ndim :]]
-    op = draw(st.sampled_from(["add", "sub", "mul", "div", "max", "min", "fma", "relu", "where", "sqrt"]))
+    op = draw(
+        st.sampled_from(["add", "sub", "mul", "div", "max", "min", "fma", "relu", "where", "sqrt", "exp", "tanh"])
+    )
     if op == "relu":
         return g.map(own, call("max", a, const(0.0, x.dtype)))
     if op == "fma":
         return g.map(own, call("fma", a, b, a))
     if op == "where":
         return g.map(own, where(a < b, b, a * 2.0))
-    if op in ("sqrt", "exp"):
+    if op in ("sqrt", "exp", "tanh"):
         return g.map(own, call(op, a))
     return g.map(own, call(op, a, b))
 

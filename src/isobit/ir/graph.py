@@ -138,27 +138,21 @@ class Graph:
             raise ValueError(f"cannot view {x.shape} as {shape}")
         return x if shape == x.shape else self._add(Reshape(x.id), x.dtype, shape)
 
-    def assemble(
-        self, shape: Iterable[int], parts: Sequence[tuple[Value, Sequence[int], Sequence[int]]]
-    ) -> Value:
+    def assemble(self, shape: Iterable[int], parts: Sequence[tuple[Value, Sequence[int], Sequence[int]]]) -> Value:
         """One tensor of `shape` from (part, offsets, steps), which must cover it exactly once (counted, not proved)."""
         shape = tuple(shape)
         if not parts or sum(math.prod(v.shape) for v, _, _ in parts) != math.prod(shape):
             raise ValueError(f"parts {[v.shape for v, _, _ in parts]} do not cover {shape}")
         for v, offset, step in parts:
             ends = [o + s * (n - 1) for o, s, n in zip(offset, step, v.shape, strict=True)]
-            if math.prod(v.shape) and any(
-                o < 0 or e >= n for o, e, n in zip(offset, ends, shape, strict=True)
-            ):
+            if math.prod(v.shape) and any(o < 0 or e >= n for o, e, n in zip(offset, ends, shape, strict=True)):
                 raise ValueError(f"part {v.shape} at {tuple(offset)} with steps {tuple(step)} leaves {shape}")
         stmt = Assemble(tuple(Part(v.id, tuple(offset), tuple(step)) for v, offset, step in parts))
         return self._add(stmt, parts[0][0].dtype, shape)
 
     def with_inputs(self, order: Sequence[int], count: int) -> Graph:
         """A copy whose input k is the caller's tensor `order[k]` of `count`."""
-        nodes = [
-            replace(n, stmt=Input(order[n.stmt.position])) if isinstance(n.stmt, Input) else n for n in self.nodes
-        ]
+        nodes = [replace(n, stmt=Input(order[n.stmt.position])) if isinstance(n.stmt, Input) else n for n in self.nodes]
         return Graph(nodes, list(self.outputs), count, self.origin)
 
     def value(self, node: int) -> Value:
