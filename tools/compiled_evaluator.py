@@ -35,8 +35,7 @@ class Compiled:
         self._entry: Callable[..., Any] = kind(self._engine.get_function_address("evaluate"))
 
     def __call__(self, x: F64Array) -> F64Array:
-        padded = np.zeros(-(-x.size // 8) * 8)
-        padded[: x.size] = x
+        padded = np.ascontiguousarray(x) if x.size % 8 == 0 else np.append(x, np.zeros(-x.size % 8))
         out = np.empty_like(padded)
         self._entry(padded.ctypes.data, out.ctypes.data, padded.size)
         return out[: x.size]

@@ -35,7 +35,7 @@ from isobit.arithmetic.functions import FUNCTIONS, evaluate
 
 BOUND = 16  # ulp of binary64, for every function
 REACH = 2 * BOUND
-BLOCK = 1 << 16
+BLOCK = 1 << 15
 F64Array = npt.NDArray[np.float64]
 U32Array = npt.NDArray[np.uint32]
 Evaluator = Callable[[F64Array], F64Array]
@@ -68,8 +68,18 @@ def widened(bits: U32Array) -> F64Array:
         return bits.view(np.float32).astype(np.float64)
 
 
-def flagged(values: F64Array, reach: float = REACH) -> npt.NDArray[np.bool_]:
+def flagged(values: F64Array, reach: int = REACH) -> npt.NDArray[np.bool_]:
     """True where a rounding boundary of f32 lies within `reach` ulp of the value."""
+    size = np.abs(values)
+    if size.min() < 2.0**-125:
+        return _flagged_by_rounding(values, reach)
+    # normal f32: boundaries are where the low 29 bits of binary64 are 2^28; the shift makes them 2^35 units of 2^-35
+    distance = (values.view(np.int64) << np.int64(35)) ^ np.int64(-(2**63))  # 0 at a boundary, wraps around it
+    return np.less_equal(np.abs(distance, out=distance).view(np.uint64), np.uint64(reach << 35))
+
+
+def _flagged_by_rounding(values: F64Array, reach: int) -> npt.NDArray[np.bool_]:
+    """The same for any values, up to twice as far."""
     with np.errstate(all="ignore"):
         margin = np.abs(values) * (reach * 2.0**-52)
         low, high = (values - margin).astype(np.float32), (values + margin).astype(np.float32)
