@@ -47,18 +47,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a fresh environment with the wheel; its dependencies come from this one."""
-    home = tmp_path_factory.mktemp("fresh") / "env"
+def fresh_environment(home: Path, wheel: Path, dependencies: Path) -> Path:
+    """The bin folder of a new environment with the wheel; imports it does not hold come from `dependencies`."""
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python)
     run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=home)
     here = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=home).strip()
     # A path that a .pth file names is searched, but its own .pth files (an editable isobit) are not read.
-    (Path(here) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (Path(here) / "dependencies.pth").write_text(f"{dependencies}\n")
     return home / "bin"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a fresh environment with the wheel and all that it depends on."""
+    home = tmp_path_factory.mktemp("fresh") / "env"
+    return fresh_environment(home, wheel, Path(sysconfig.get_path("purelib")))
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
@@ -82,3 +87,36 @@ def test_a_script_outside_the_clone_runs_and_is_recorded(installed: Path, tmp_pa
 def test_the_compile_backend_is_found_without_importing_isobit(installed: Path, tmp_path: Path) -> None:
     code = "import torch._dynamo; print('isobit' in torch._dynamo.list_backends())"
     assert run(installed / "python", "-c", code, cwd=tmp_path).strip() == "True"
+
+
+EXPORT = """
+import torch, isobit
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(144, 3)).eval()
+x = torch.randn(5, 1, 8, 8)
+isobit.export(model, (x,), "model.iso")
+x.numpy().tofile("x.bin")
+with isobit.exact(), torch.no_grad():
+    print(model(x).numpy().tobytes().hex())
+"""
+
+LOAD = """
+import numpy as np
+import isobit
+x = np.fromfile("x.bin", np.float32).reshape(5, 1, 8, 8)
+print(isobit.load("model.iso")(x).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_an_artifact_loads_with_numpy_alone(installed: Path, wheel: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    for found in Path(sysconfig.get_path("purelib")).glob("numpy*"):
+        (only / found.name).symlink_to(found)
+    bare = fresh_environment(tmp_path / "env", wheel, only)
+    look = "from importlib.util import find_spec; print([n for n in ('torch', 'llvmlite', 'blake3') if find_spec(n)])"
+    assert run(bare / "python", "-c", look, cwd=tmp_path) == "[]\n"
+    expected = run(installed / "python", "-c", EXPORT, cwd=tmp_path)
+    assert run(bare / "python", "-c", LOAD, cwd=tmp_path) == expected
