@@ -84,7 +84,9 @@ def test_a_seed_gives_the_same_draws_whatever_holds_them() -> None:
 
 
 @pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason="the fake of isobit::rand__generator calls aten::rand.generator without one"
+    strict=True,
+    raises=RuntimeError,
+    reason="the fake of isobit::rand__generator calls aten::rand.generator without one",
 )
 def test_a_generator_gives_the_draws_of_its_seed() -> None:
     torch.manual_seed(9)

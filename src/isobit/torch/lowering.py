@@ -62,6 +62,10 @@ class Call:
         target = dtype or self.dtype
         return tuple(recast(x, target) if is_tensor(x) else x for x in operands)
 
+    def tensor(self, x: Value | Number) -> Value:
+        """An operand of the result's dtype as a tensor, a number as a 0-d one."""
+        return recast(self.number(x), self.dtype)
+
     def number(self, x: Value | Number, dtype: DType = DType.F64) -> Value:
         """A number as a 0-d tensor."""
         return x if isinstance(x, Value) else self.graph.constant(x, dtype)

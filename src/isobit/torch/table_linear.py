@@ -10,7 +10,7 @@ import torch
 
 from isobit.ir.graph import Value
 from isobit.operators import convolution as conv
-from isobit.operators import linear
+from isobit.operators import linear, views
 from isobit.torch.lowering import Call
 from isobit.torch.table import Family
 
@@ -112,4 +112,12 @@ def convolution_backward(
     c: Call, dy: Value, x: Value, w: Value, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, mask: Sequence[bool],
 ) -> Any:  # fmt: skip
-    return conv.convolution_backward(dy, x, w, stride, padding, dilation, transposed, groups, mask)
+    dx, dw, db = conv.convolution_backward(dy, x, w, stride, padding, dilation, transposed, groups, mask)
+    return None if dx is None else _cut(dx, x.shape), dw, db
+
+
+def _cut(x: Value, shape: Sequence[int]) -> Value:
+    """x without what an output padding adds at the ends."""
+    for dim, extent in enumerate(shape):
+        x = x if x.shape[dim] == extent else views.slice_(x, dim, 0, extent)
+    return x

@@ -13,6 +13,7 @@ import torch
 
 from isobit.arithmetic.dtypes import DType
 from isobit.ir.expr import Affine, axes, coord
+from isobit.ir.expr import where as select_
 from isobit.ir.graph import Value
 from isobit.operators import pointwise, views
 from isobit.torch.dtypes import Unowned
@@ -239,6 +240,25 @@ def arange_out(start: Any, end: Any, step: Any = 1, *, out: torch.Tensor) -> tor
         filled: torch.Tensor = original("aten::arange.start_out")(start, end, step, out=out)
         return filled
     values = torch.ops.aten.arange.start_step(start, end, step, dtype=out.dtype)
+    return out.resize_(values.shape).copy_(values)
+
+
+@FAMILY.statement("linspace", static=["start", "end"])
+def linspace(c: Call, start: Any, end: Any, steps: int, *attributes: Any) -> Value:
+    """From both ends, as PyTorch: start + i·step for the first half, end − (n − 1 − i)·step for the rest, binary64."""
+    (i,) = axes(*c.shape)
+    if not c.dtype.is_float:
+        raise Unowned("linspace of integers")
+    low, high = float(start), float(end)
+    step = (high - low) / (steps - 1) if steps > 1 else 0.0
+    up = low + coord(i).cast(DType.F64) * step
+    down = high - coord(steps - 1 - i).cast(DType.F64) * step
+    return c.graph.map((i,), select_(coord(i) < max(steps // 2, 1), up, down).cast(c.dtype))
+
+
+@FAMILY.decomposition("linspace.out")
+def linspace_out(start: Any, end: Any, steps: int, *, out: torch.Tensor) -> torch.Tensor:
+    values = torch.ops.aten.linspace(start, end, steps, dtype=out.dtype)
     return out.resize_(values.shape).copy_(values)
 
 

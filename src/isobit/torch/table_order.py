@@ -104,4 +104,4 @@ def fmax(c: Call, x: Any, y: Any) -> Value:
 @FAMILY.statement("nansum")
 def nansum(c: Call, x: Value, dims: Any, keepdim: bool, dtype: Any) -> Value:
     (x,) = c.promote(x)
-    return reductions.sum_(pointwise.where(pointwise.isnan(x), 0, x), dims, keepdim)
+    return reductions.sum_(pointwise.where(pointwise.isnan(x), 0, x), dims if x.ndim else None, keepdim)

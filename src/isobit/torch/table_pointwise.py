@@ -223,6 +223,29 @@ def nan_to_num(c: Call, x: Value, nan: float | None, posinf: float | None, negin
     return pointwise.nan_to_num(x, nan, posinf, neginf)
 
 
+@FAMILY.statement("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
+def xlogy(c: Call, x: Any, y: Any) -> Value:
+    x, y = c.promote(x, y)
+    product = pointwise.where(pointwise.eq(x, 0), 0, pointwise.mul(x, pointwise.log(c.tensor(y))))
+    return pointwise.where(pointwise.isnan(c.tensor(y)), float("nan"), product)
+
+
+@FAMILY.statement("logit", static=["eps"])
+def logit(c: Call, x: Value, eps: float | None) -> Value:
+    (x,) = c.promote(x)
+    z = x if eps is None else pointwise.clamp(x, float(eps), 1 - float(eps))
+    return pointwise.log(pointwise.div(z, pointwise.rsub(z, 1)))
+
+
+@FAMILY.statement("logit_backward", static=["eps"])
+def logit_backward(c: Call, dy: Value, x: Value, eps: float | None) -> Value:
+    """dy ÷ (x·(1 − x)) inside [eps, 1 − eps], else 0; without eps, NaN outside [0, 1]."""
+    low, high = (0.0, 1.0) if eps is None else (float(eps), 1 - float(eps))
+    inside = pointwise.logical_and(pointwise.ge(x, low), pointwise.le(x, high))
+    slope = pointwise.div(dy, pointwise.mul(x, pointwise.rsub(x, 1)))
+    return pointwise.where(inside, slope, float("nan") if eps is None else 0)
+
+
 # Conversion and filling ----------------------------------------------------------------------------------------
 
 
