@@ -143,9 +143,7 @@ def test_guarded_fetch_reads_its_fill_outside(target: Target) -> None:
     moved = Pointer(shifted, start)
     value = RESULT + Fetch(F32, 1, guards=(0, 1), fill=const(2.0, F32))
     linears, bounds = ((-2, (1, 0)), (-5, (0, 1))), (M - 3, N - 8)
-    result = run(
-        target, [(F32, out), (F32, moved)], [(0, value)], linears=linears, guards=(0, 1), bounds=bounds
-    )
+    result = run(target, [(F32, out), (F32, moved)], [(0, value)], linears=linears, guards=(0, 1), bounds=bounds)
     padded = np.full((M, N), 2, np.float32)
     padded[2 : M - 1, 5 : N - 3] = inner
     assert same_bits(out, result + padded)
@@ -169,9 +167,7 @@ def test_fetch_at_a_position_from_data(target: Target) -> None:
     out = np.empty((M, N), np.float32)
     row_zero = np.broadcast_to(table[0], (M, N))
     value = RESULT + Fetch(F32, 1, dynamic=((Fetch(I64, 2), 0),), fill=const(0.5, F32))
-    result = run(
-        target, [(F32, out), (F32, row_zero), (I64, index)], [(0, value)], dynamics=((table.strides[0], 6),)
-    )
+    result = run(target, [(F32, out), (F32, row_zero), (I64, index)], [(0, value)], dynamics=((table.strides[0], 6),))
     inside = (index >= 0) & (index < 6)
     picked = np.where(inside, table[np.clip(index, 0, 5), np.arange(N)], np.float32(0.5))
     assert same_bits(out, result + picked)

@@ -95,7 +95,7 @@ def _variance(draw: Any, g: Graph, x: Value, values: list[Value]) -> Value | Non
 def _permute(draw: Any, g: Graph, x: Value, values: list[Value]) -> Value | None:
     order = draw(st.permutations(range(x.ndim)))
     own = axes(*(x.shape[d] for d in order))
-    at = {d: a for d, a in zip(order, own, strict=True)}
+    at = dict(zip(order, own, strict=True))
     return g.map(own, x[tuple(at[d] for d in range(x.ndim))])
 
 

@@ -58,8 +58,8 @@ class InnerNest:
         for temp, value in stage.lets:
             frame.temps[temp] = point.value(value)
         values = [point.value(s.value) for s in stage.stores]
-        for store, value in zip(stage.stores, values, strict=True):
-            frame.memory.store(value, frame.operand(store.target), self.nest.operands[store.target].dtype)
+        for store, stored in zip(stage.stores, values, strict=True):
+            frame.memory.store(stored, frame.operand(store.target), self.nest.operands[store.target].dtype)
 
 
 class _Pass:

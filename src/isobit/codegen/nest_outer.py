@@ -92,8 +92,8 @@ class OuterNest:
         for temp, value in stage.lets:
             c.frame.temps[temp] = c.point.vector(value)
         values = [c.point.vector(s.value) for s in stage.stores]
-        for store, value in zip(stage.stores, values, strict=True):
-            c.frame.memory.store(value, c.frame.operand(store.target), self.nest.operands[store.target].dtype)
+        for store, stored in zip(stage.stores, values, strict=True):
+            c.frame.memory.store(stored, c.frame.operand(store.target), self.nest.operands[store.target].dtype)
 
 
 class _Pass:

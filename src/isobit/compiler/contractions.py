@@ -59,9 +59,7 @@ class _EpilogueBody(GroupBody):
         return super().value(i, level)
 
     def epilogue(self) -> tuple[Store, ...]:
-        return tuple(
-            Store(self.target(m), self.value(i, 0)) for i, m in self.group.members.items() if i in self.stored
-        )
+        return tuple(Store(self.target(m), self.value(i, 0)) for i, m in self.group.members.items() if i in self.stored)
 
 
 def _factor(table: OperandTable, body: GroupBody, load: Load) -> Reference:

@@ -169,7 +169,7 @@ def try_join(group: Group, node: Node) -> Member | None:
 
 
 def _bindings(group: Group, exprs: Iterable[Expr]) -> tuple[dict[Axis, Axis], bool, int] | None:
-    """How loads of members bind axes; whether a full member is read; the level that reading takes. None: they do not fit."""
+    """How loads of members bind axes, whether they read a full member, the level it takes; None: they do not fit."""
     bind: dict[Axis, Axis] = {}
     reads_full, level = False, 0
     for e in exprs:
@@ -245,9 +245,7 @@ def _join_reduce(group: Group, node: Node, stmt: Reduce) -> Member | None:
         return _split(group, node, stmt, bind, level)
     if not _complete(bind, run, group.inner) or [bind[a] for a in run] != group.inner:
         return None
-    if not all(bind.get(a) in (None, *group.outer) for a in kept) or not _complete_kept(
-        bind, kept, group.outer
-    ):
+    if not all(bind.get(a) in (None, *group.outer) for a in kept) or not _complete_kept(bind, kept, group.outer):
         return None
     if level and (group.big or _inner_size(group) > MAX_ROW):
         return None

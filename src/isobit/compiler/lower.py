@@ -169,9 +169,7 @@ def _call(
 
 def _work(stages: tuple[Loop | Point, ...], sizes: tuple[int, ...]) -> int:
     loops = [s for s in stages if isinstance(s, Loop)]
-    values = [s.value for loop in loops for s in loop.stores] + [
-        f.value for loop in loops for f in loop.folds
-    ]
+    values = [s.value for loop in loops for s in loop.stores] + [f.value for loop in loops for f in loop.folds]
     return math.prod(sizes) * max(sum(cost(v) + 1 for v in values), 1)
 
 
@@ -245,7 +243,5 @@ def _combine(
         (),
         tuple(Fold(f.temp, _TREE.get(f.kind, f.kind), Fetch(f.value.dtype, k)) for k, f in enumerate(folds)),
     )
-    point = Point(
-        (), tuple(Store(targets[f.temp], Temp(f.value.dtype, f.temp)) for f in folds if f.temp in targets)
-    )
+    point = Point((), tuple(Store(targets[f.temp], Temp(f.value.dtype, f.temp)) for f in folds if f.temp in targets))
     return replace(_launch(second, (loop, point), outer, [segments], "inner"), parallel=False)

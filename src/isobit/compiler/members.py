@@ -84,8 +84,7 @@ class GroupBody:
         if e.source in self.group.members:
             return self.value(e.source, level)
         index = tuple(
-            i.substitute(bind) if isinstance(i, Affine) else self._lower(i, bind, level, done)
-            for i in e.index
+            i.substitute(bind) if isinstance(i, Affine) else self._lower(i, bind, level, done) for i in e.index
         )
         return self.table.fetch(e, self.storage[e.source], self.p.nodes[e.source].shape, index)
 
@@ -162,9 +161,7 @@ class GroupBody:
         if i not in self._costs:
             m = self.group.members[i]
             own = sum(cost(e) for e in expressions(m.node.stmt))
-            self._costs[i] = own + sum(
-                self._recompute_cost(s) for s in self._full_sources(m) if s not in self.stored
-            )
+            self._costs[i] = own + sum(self._recompute_cost(s) for s in self._full_sources(m) if s not in self.stored)
         return self._costs[i]
 
 

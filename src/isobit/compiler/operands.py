@@ -46,9 +46,7 @@ class OperandTable:
         ref = Reference(storage.dtype, storage.slot, storage.offset + address.const, address.terms)
         return _intern(self.references, ref)
 
-    def fetch(
-        self, load: Load, storage: Storage, shape: tuple[int, ...], index: tuple[Affine | Expr, ...]
-    ) -> Fetch:
+    def fetch(self, load: Load, storage: Storage, shape: tuple[int, ...], index: tuple[Affine | Expr, ...]) -> Fetch:
         """The load of `storage` at `index` (already over the group's axes; dynamic positions already lowered)."""
         fixed = tuple(i if isinstance(i, Affine) else Affine() for i in index)
         guards: list[int] = []
@@ -123,8 +121,6 @@ def operand(ref: Reference, at: Place, classified: Iterable[bool]) -> Operand:
     return Operand(ref.dtype, steps(at.strides, ref.dtype.itemsize, classified))
 
 
-def linear(
-    f: Affine, runs: Iterable[Run], classified: Iterable[bool]
-) -> tuple[Linear, tuple[int, tuple[int, ...]]]:
+def linear(f: Affine, runs: Iterable[Run], classified: Iterable[bool]) -> tuple[Linear, tuple[int, tuple[int, ...]]]:
     coefficients = tuple(f.coefficient(run[-1]) if run else 0 for run in runs)
     return Linear(steps(coefficients, 1, classified)), (f.const, coefficients)

@@ -72,9 +72,7 @@ class _Settler:
         source = self.nodes[i]
         own = axes(*source.shape)
         index = tuple(Affine.of(a) if a.extent != 1 else Affine() for a in own)
-        node = Node(
-            self.next, Map(own, Load(source.dtype, i, index)), source.dtype, source.shape, source.origin
-        )
+        node = Node(self.next, Map(own, Load(source.dtype, i, index)), source.dtype, source.shape, source.origin)
         self.next += 1
         self.nodes[node.id] = node
         return node
@@ -101,9 +99,7 @@ def providers(i: int, nodes: Nodes) -> Iterable[int]:
         yield i
 
 
-def view_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
-) -> tuple[int, ...] | None:
+def view_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Strides that show a tensor of (shape, strides) as `new` without a copy, or None if none do."""
     if 0 in shape:
         return tuple(1 for _ in new)

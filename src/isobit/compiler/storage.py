@@ -60,10 +60,7 @@ class _Planner:
         self.arena = len(inputs) + len(outputs)
         self.storage: dict[int, Storage] = {}
         self.host = {
-            part.source: (n, part)
-            for n in p.nodes.values()
-            if isinstance(n.stmt, Assemble)
-            for part in n.stmt.parts
+            part.source: (n, part) for n in p.nodes.values() if isinstance(n.stmt, Assemble) for part in n.stmt.parts
         }
 
     def run(self) -> tuple[dict[int, Storage], int]:
@@ -96,16 +93,12 @@ class _Planner:
     def _callers_memory(self) -> None:
         for n in self.p.nodes.values():
             if isinstance(n.stmt, Input):
-                self.storage[n.id] = Storage(
-                    n.stmt.position, 0, self.inputs[n.stmt.position].strides, n.dtype
-                )
+                self.storage[n.id] = Storage(n.stmt.position, 0, self.inputs[n.stmt.position].strides, n.dtype)
         for k, (i, layout) in enumerate(zip(self.p.outputs, self.outputs, strict=True)):
             self.storage[i] = Storage(len(self.inputs) + k, 0, layout.strides, layout.dtype)
             top = root(i, self.p.nodes)
             if top != i:  # the reshape's buffer, seen with the source's shape
-                self.storage[top] = replace(
-                    self.storage[i], strides=contiguous_strides(self.p.nodes[top].shape)
-                )
+                self.storage[top] = replace(self.storage[i], strides=contiguous_strides(self.p.nodes[top].shape))
 
     def _view(self, n: Node, stmt: Reshape) -> None:
         if n.id in self.storage or stmt.source not in self.storage:
@@ -113,9 +106,7 @@ class _Planner:
         source = self.storage[stmt.source]
         strides = view_strides(self.p.nodes[stmt.source].shape, source.strides, n.shape)
         if strides is None:
-            raise AssertionError(
-                f"reshape {n.id} of {n.origin} is no view; the pass `settle` must have missed it"
-            )
+            raise AssertionError(f"reshape {n.id} of {n.origin} is no view; the pass `settle` must have missed it")
         self.storage[n.id] = replace(source, strides=strides)
 
     def _lifetimes(self, wanted: set[int]) -> dict[int, Interval]:

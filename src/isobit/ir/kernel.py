@@ -9,7 +9,7 @@ A `Nest` is
 
 `vector` says which axis runs across SIMD lanes: "inner" (the one inner axis; temporaries are scalars) or "outer" (the
 last outer axis; temporaries are vectors across it, the inner axes are plain loops). Folds follow ARITHMETIC.md §3 in
-both. A `Contraction` is Σ lhs·rhs of §4 with an epilogue. Their calls (`NestCall`, `ContractionCall`) carry the numbers.
+both. A `Contraction` is Σ lhs·rhs of §4 with an epilogue. `NestCall` and `ContractionCall` carry the numbers.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Fold:
     """Temporary `temp` = `kind` (ir.ops.REDUCTIONS) over the inner axes of `value`.
 
     "m2": Σ over blocks of q_b + n_b·(m_b − aux)², where `aux` depends on outer axes and temporaries only.
-    argmax/argmin: the i64 position in the run. A segmented fold of kind sum/prod/m2 is that segment's part, to be combined by tree_*.
+    argmax/argmin: the i64 position in the run. A segmented fold of kind sum/prod/m2 is that segment's part, to be
+    combined by tree_sum or tree_prod.
     """
 
     temp: int
@@ -117,8 +118,8 @@ class Point:
 @dataclass(frozen=True)
 class Nest:
     """See the module's text. `rows` are the dtypes of the row buffers (per thread, one element per inner position; in
-    "outer" mode times the lanes). `guards[i]` is the linear that guard i bounds. `segment`: the outer axis whose value s
-    selects positions [s·length, min((s+1)·length, total)) of the one inner axis (fetches use absolute inner positions).
+    "outer" mode times the lanes). `guards[i]` is the linear that guard i bounds. `segment`: the outer axis whose value
+    s selects positions [s·length, min((s+1)·length, total)) of the one inner axis (fetches take absolute positions).
     """
 
     n_outer: int
@@ -220,7 +221,7 @@ Unit = Literal["m", "n", "k", ""]
 
 @dataclass(frozen=True)
 class Contraction:
-    """out[b, m, n] = epilogue(Σ_k lhs[b, m, k]·rhs[b, k, n]), each of b, m, n, k a row-major flattening of several axes.
+    """out[b, m, n] = epilogue(Σ_k lhs[b, m, k]·rhs[b, k, n]); b, m, n, k are row-major flattenings of several axes.
 
     `n_axes` counts the axes of (b, m, n, k). `lhs_unit`/`rhs_unit` name the class whose *last* axis has unit stride in
     that operand (lhs: "m" or "k", rhs: "n" or "k", or ""): a hint for packing, the strides are arguments all the same.
@@ -242,7 +243,8 @@ class Contraction:
 @dataclass(frozen=True)
 class ContractionCall:
     """The numbers of one contraction: extents of the (b, m, n, k) axes in this order; byte strides of lhs over
-    (b, m, k) axes, of rhs over (b, k, n) axes, of the epilogue's operands over (b, m, n) axes; `workspace`: (arena slot, byte offset) of
+    (b, m, k) axes, of rhs over (b, k, n) axes, of the epilogue's operands over (b, m, n) axes; `workspace`: (arena
+    slot, byte offset) of
     the shared packing buffer; `scratch` as in NestCall.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_double
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ class Plan:
                     return False
                 ends[address] = max(ends.get(address, 0), address + target.span)
         order = sorted(ends)
-        return all(ends[a] <= b for a, b in zip(order, order[1:], strict=False))
+        return all(ends[a] <= b for a, b in pairwise(order))
 
     def _is_in_the_way(self, target: Target, low: int, inputs: list[int]) -> bool:
         """Whether an input lies where `target`, at address `low`, is to be written, and not safely right under it."""
