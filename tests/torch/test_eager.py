@@ -44,7 +44,7 @@ def test_enable_and_disable_nest() -> None:
     assert exact_kernels() > 0
     isobit.disable()
     assert exact_kernels() == 0
-    with pytest.raises(RuntimeError, match="without isobit.enable"):
+    with pytest.raises(RuntimeError, match=r"without isobit\.enable"):
         isobit.disable()
 
 
