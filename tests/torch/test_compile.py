@@ -168,3 +168,16 @@ def test_tracing_takes_the_composites_back() -> None:
     with tracing():
         assert "layer.py" in torch._C._dispatch_dump("aten::linear")
     assert "layer.py" not in torch._C._dispatch_dump("aten::linear")
+
+
+def test_integers_and_sorting_between_compiled_pieces(reference: ExactLayer) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        ranks = (x * 2).argsort(stable=True)
+        return ranks.cumsum(0), x.exp().sort()[0] + 1, torch.topk(x.sin(), 2).indices, torch.randperm(7)
+
+    x = torch.randn(5)
+    torch.manual_seed(2)
+    want = function(x)
+    torch.manual_seed(2)
+    assert all(map(torch.equal, torch.compile(function, backend="isobit")(x), want))
+    assert not reference.monitor.counts

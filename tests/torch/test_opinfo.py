@@ -40,7 +40,7 @@ COVERED = """
     nn.functional.soft_margin_loss nn.functional.softmin nn.functional.softplus nn.functional.softshrink
     nn.functional.softsign nn.functional.tanhshrink nn.functional.threshold nonzero norm ones ones_like outer
     permute pow ravel reciprocal repeat reshape roll round rsqrt rsub scatter select sgn sigmoid sign signbit
-    sin slice softmax split sqrt square squeeze stack std std_mean sub sum t tan tanh tensor_split tile trace
+    sin slice softmax split sort sqrt square topk argsort squeeze stack std std_mean sub sum t tan tanh tensor_split tile trace
     transpose tril triu trunc unbind unflatten unsqueeze var var_mean view vstack where zeros zeros_like
 """.split()  # noqa: SIM905
 HOLES = {"norm.nuc", "nn.functional.pad.reflect", "nn.functional.pad.replicate", "nn.functional.pad.replicate_negative"}

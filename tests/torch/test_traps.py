@@ -83,11 +83,6 @@ def test_a_seed_gives_the_same_draws_whatever_holds_them() -> None:
     assert_same([torch.rand_like(wanted)], [wanted])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=RuntimeError,
-    reason="the fake of isobit::rand__generator calls aten::rand.generator without one",
-)
 def test_a_generator_gives_the_draws_of_its_seed() -> None:
     torch.manual_seed(9)
     wanted = [torch.rand(6, 5), torch.randn(4), torch.randint(9, (5,))]
@@ -191,11 +186,6 @@ class Twice(nn.Module):
         return (h @ self.weight).tanh() + h.sin() * 0.7
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the backend passes h into the region once; one view per use would add up as eager autograd does",
-)
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # Dynamo of itself
 def test_gradients_accumulate_in_one_order() -> None:
     """A compiled part reads h twice and h is read outside, too: (a + b) + c or a + (b + c)?"""

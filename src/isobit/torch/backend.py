@@ -16,13 +16,15 @@ from isobit.torch.holes import HoleMonitor
 from isobit.torch.layer import ExactOptions, active, override_for, tracing
 from isobit.torch.operators import table
 from isobit.torch.random import drop_unread_draws
+from isobit.torch.uses import with_a_view_per_use, with_views
 
 
 def isobit_backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Compiles what Dynamo traced. Symbolic sizes are made concrete: one program per shape, the kernels shared."""
-    if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in example_inputs):
-        return PerShape(module)
-    return compile_module(module, example_inputs)
+    module, origins, inputs = with_a_view_per_use(module, example_inputs)
+    if any(isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) for x in inputs):
+        return with_views(PerShape(module), origins)
+    return with_views(compile_module(module, inputs), origins)
 
 
 def compile_module(module: torch.nn.Module, inputs: Sequence[Any]) -> Callable[..., Any]:

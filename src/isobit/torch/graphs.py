@@ -14,8 +14,10 @@ from isobit.ir.layout import Layout
 from isobit.runtime.engine import Engine
 from isobit.torch.dtypes import TO_TORCH, Unowned, dtype_of
 from isobit.torch.holes import UNNAMED, HoleMonitor
-from isobit.torch.lowering import write_statement
+from isobit.torch.layer import exactly
+from isobit.torch.lowering import without_floats, write_statement
 from isobit.torch.memory import fresh_strides
+from isobit.torch.original import DIRECT, cpu_kernels
 from isobit.torch.plan import Fresh
 from isobit.torch.random import random_name
 from isobit.torch.segments import (
@@ -27,7 +29,7 @@ from isobit.torch.segments import (
     registers_in,
 )
 from isobit.torch.signature import Signature, signature
-from isobit.torch.table import Builder, Pass, Statement, Table
+from isobit.torch.table import Builder, Decomposition, Entry, Pass, Statement, Table
 
 
 class GraphCompiler:
@@ -98,26 +100,26 @@ class _Builder:
 
     def call(self, node: fx.Node) -> None:
         """A statement of the piece, if the table has one that covers the arguments; else a step on PyTorch."""
-        build, reason = self.builder_of(node)
-        if build is not None:
+        entry = self.entry(node)
+        if isinstance(entry, Decomposition) or (entry is None and _calls_others(node)):
+            function: Any = entry.function if entry else node.target
+            self.host(node, exactly(function), None)
+            return
+        reason = None if entry is not None or _is_harmless(node) else UNNAMED
+        if isinstance(entry, (Statement, Pass)) and entry.build is not None:
             try:
-                self.write(node, build)
+                self.write(node, entry.build)
                 return
             except Unowned as error:
-                reason = str(error)
-        self.host(node, reason)
+                reason = None if isinstance(entry, Pass) or _is_of_integers(node) else str(error)
+        self.host(node, node.target, reason)
 
-    def builder_of(self, node: fx.Node) -> tuple[Builder | None, str | None]:
-        """The node's statement, and why it would be a hole without one; None if it would not be."""
+    def entry(self, node: fx.Node) -> Entry | None:
+        """What the table says about the node's operator."""
         if not isinstance(node.target, torch._ops.OpOverload):
-            return None, None if node.target in _HARMLESS else UNNAMED
+            return None
         name = signature(node.target).name
-        entry = self.compiler.table.get(name) or self.compiler.table.get(random_name(name))
-        if isinstance(entry, Statement):
-            return entry.build, None
-        if isinstance(entry, Pass):
-            return entry.build, None
-        return None, None if name.startswith("isobit::") else UNNAMED
+        return self.compiler.table.get(name) or self.compiler.table.get(random_name(name))
 
     # Statements ----------------------------------------------------------------------------------------------
 
@@ -162,29 +164,28 @@ class _Builder:
             self.piece.values[node] = self.piece.values[source][index]  # type: ignore[index]
             self.piece.written.append(node)
         else:
-            self.host(node, None)
+            self.host(node, node.target, None)
 
     # Steps on PyTorch ----------------------------------------------------------------------------------------
 
-    def host(self, node: fx.Node, reason: str | None) -> None:
-        """A step that calls the node's own function, loudly if there is a reason."""
+    def host(self, node: fx.Node, function: Any, reason: str | None) -> None:
+        """A step that calls `function`, the node's own or one in its place, loudly if there is a reason."""
         for n in node.all_input_nodes:
             self.materialise(n)
-        function = node.target if reason is None else self.loud(node, reason)
+        called = function if reason is None else self.loud(node, function, reason)
         args = tuple(as_registers(a, self.number) for a in node.args)
         kwargs = {k: as_registers(v, self.number) for k, v in node.kwargs.items()}
-        self.push(HostStep(function, args, kwargs, self.number(node)), registers_in([args, kwargs]), node)  # type: ignore[arg-type]
+        self.push(HostStep(called, args, kwargs, self.number(node)), registers_in([args, kwargs]), node)
 
-    def loud(self, node: fx.Node, reason: str) -> Callable[..., Any]:
+    def loud(self, node: fx.Node, function: Callable[..., Any], reason: str) -> Callable[..., Any]:
         name = signature(node.target).name if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
-        target: Callable[..., Any] = node.target  # type: ignore[assignment]
         monitor_now = self.compiler.monitor
 
         def run(*args: Any, **kwargs: Any) -> Any:
             monitor = monitor_now()
             monitor.report(name, reason)
             with monitor.running():
-                return target(*args, **kwargs)
+                return function(*args, **kwargs)
 
         run.__qualname__ = name
         return run
@@ -201,7 +202,7 @@ class _Builder:
         if node in self.held:
             return
         if self.is_view_of_held(node):
-            self.host(node, None)
+            self.host(node, node.target, None)
             return
         self.close([n for n in self.wanted() if n not in self.held])
 
@@ -257,7 +258,21 @@ class _Builder:
         self.outputs = as_registers(_plain(output.args[0]), self.number)
 
 
-_HARMLESS: frozenset[Any] = frozenset({operator.getitem})
+def _calls_others(node: fx.Node) -> bool:
+    """Whether PyTorch's kernel only calls other operators, which the eager layer then takes one by one."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    name = signature(node.target).name
+    return name.startswith("aten::") and name not in cpu_kernels()["aten"] and name not in DIRECT
+
+
+def _is_of_integers(node: fx.Node) -> bool:
+    return without_floats([n.meta["val"] for n in (node, *node.all_input_nodes)])
+
+
+def _is_harmless(node: fx.Node) -> bool:
+    """Whether a function that is in no table is exact: picking items, and drawing keys."""
+    return node.target in (operator.getitem, torch.ops.isobit.draw_key.default)
 
 
 def _last_uses(reads: list[list[int]], kept: set[int]) -> tuple[tuple[int, ...], ...]:

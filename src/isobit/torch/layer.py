@@ -32,7 +32,7 @@ from isobit.torch.kernels import (
 from isobit.torch.library import library as own_operators
 from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
-from isobit.torch.original import cpu_kernels, is_composite_implicit, original
+from isobit.torch.original import DIRECT, cpu_kernels, is_composite_implicit, original
 from isobit.torch.random import decomposition, pure_overload
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
@@ -150,7 +150,7 @@ def _holes(named: set[str], holder: Holder) -> list[Registration]:
     for namespace, names in cpu_kernels().items():
         if namespace in ("isobit", "c10d"):
             continue
-        for name in sorted(names - named):
+        for name in sorted((names | DIRECT if namespace == "aten" else names) - named):
             if has_overload(name):
                 loud.append(Registration(name, hole_kernel(name, UNNAMED, original(name), holder), "CPU"))
     return loud
@@ -254,7 +254,7 @@ def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
     found = {
         overload_of(name): entry.function
         for name, entry in table()
-        if isinstance(entry, Decomposition) and has_overload(name)
+        if isinstance(entry, Decomposition) and entry.traced and has_overload(name)
     }
     for name, entry in table():
         if isinstance(entry, Statement) and entry.random and has_overload(name):
@@ -272,6 +272,18 @@ def tracing() -> Iterator[dict[Any, Callable[..., Any]]]:
         for handle in libraries:
             handle._destroy()
         forget_dispatch()
+
+
+def exactly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with the exact arithmetic on while it runs, where it is not on anyway."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if active() is not None:
+            return function(*args, **kwargs)
+        with ExactLayer(ExactOptions()):
+            return function(*args, **kwargs)
+
+    return run
 
 
 def active() -> ExactLayer | None:

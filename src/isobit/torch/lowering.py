@@ -162,9 +162,9 @@ def tensors_in(*trees: Any) -> list[torch.Tensor]:
     return found
 
 
-def without_floats(metas: Sequence[Any], results: Sequence[Any]) -> bool:
+def without_floats(*trees: Any) -> bool:
     """Whether a call reads and gives integers and bools alone, so that PyTorch's kernel is exact."""
-    return all(t.dtype in INTEGERS for t in tensors_in(metas, results))
+    return all(t.dtype in INTEGERS for t in tensors_in(*trees))
 
 
 def one_dtype(metas: Sequence[Any], results: Sequence[Any]) -> bool:

@@ -44,8 +44,19 @@ def _tensor(number: complex, others: Sequence[Any]) -> torch.Tensor:
     return torch.tensor(number, dtype=dtype)
 
 
+DIRECT = frozenset(
+    f"aten::{name}"
+    for name in (
+        "mkldnn_convolution", "_nnpack_spatial_convolution", "_grid_sampler_2d_cpu_fallback",
+        "_grid_sampler_2d_cpu_fallback_backward", "_philox_normal", "_philox_uniform",
+    )
+)  # fmt: skip
+"""Operators whose kernel PyTorch files as composite, though it computes on its own."""
+
+
+@cache
 def cpu_kernels() -> dict[str, set[str]]:
-    """All operators with a CPU kernel, by namespace. Composite operators are not among them."""
+    """All operators with a CPU kernel, by namespace, as they are without Isobit. Composites are not among them."""
     found: dict[str, set[str]] = {}
     for name in torch._C._dispatch_get_registrations_for_dispatch_key("CPU"):
         found.setdefault(name.partition("::")[0], set()).add(name)

@@ -39,8 +39,10 @@ def pure_overload(name: str) -> Any:
     short = pure.removeprefix("isobit::")
     library().define(f"{short}({_pure_arguments(overload)}) -> {_returns(overload)}")
 
+    none = {s.name: None for s in signature(overload).slots if s.kind is Kind.GENERATOR}
+
     def fake(key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return overload(*args, **kwargs)
+        return overload(*args, **kwargs, **none)
 
     torch.library.register_fake(pure, fake, lib=library())
     return overload_of(pure)

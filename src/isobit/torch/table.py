@@ -47,11 +47,16 @@ class Statement:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """`function` takes the operator's own arguments. `composite`: it holds above autograd, which differentiates it."""
+    """`function` takes the operator's own arguments.
+
+    `composite`: it holds above autograd, which differentiates it. `traced`: in graphs its parts stand in its place;
+    otherwise the graph calls `function`.
+    """
 
     name: str
     function: Callable[..., Any]
     composite: bool = False
+    traced: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,11 @@ class Family:
 
         return file
 
-    def decomposition(self, *names: str, composite: bool = False) -> Callable[[Builder], Builder]:
-        """Files the decorated function as the decomposition of every overload in `names`."""
+    def decomposition(self, *names: str, composite: bool = False, traced: bool = False) -> Callable[[Builder], Builder]:
+        """Files the decorated function as the decomposition of every overload in `names`; composites are traced."""
 
         def file(function: Builder) -> Builder:
-            self.entries += [Decomposition(n, function, composite) for n in names]
+            self.entries += [Decomposition(n, function, composite, traced or composite) for n in names]
             return function
 
         return file

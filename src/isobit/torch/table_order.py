@@ -12,6 +12,7 @@ from isobit.ir.graph import Value
 from isobit.operators import pointwise, reductions
 from isobit.torch.dtypes import Unowned
 from isobit.torch.lowering import Call
+from isobit.torch.memory import resize_output
 from isobit.torch.original import original
 from isobit.torch.table import Family
 
@@ -20,11 +21,11 @@ aten = torch.ops.aten
 
 
 @FAMILY.statement(
-    "sort.stable", "cumsum", "cumprod", "_cummax_helper", "_cummin_helper", "bincount", "index_add", "index_reduce",
+    "cumsum", "cumprod", "_cummax_helper", "_cummin_helper", "bincount", "index_add", "index_reduce",
     "scatter_add", "scatter_reduce.two", "scatter.reduce", "scatter.value_reduce", "isin.Tensor_Tensor",
     "isin.Tensor_Scalar", "isin.Scalar_Tensor", "bucketize.Tensor", "bucketize.Scalar", "searchsorted.Tensor",
     "searchsorted.Scalar", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive",
-    "fmod.Tensor", "fmod.Scalar", "kthvalue", "nextafter",
+    "fmod.Tensor", "fmod.Scalar", "nextafter",
 )  # fmt: skip
 def integers_alone(c: Call, *arguments: Any) -> Any:
     """PyTorch's kernel is exact on integers; for floats there is no statement yet."""
@@ -32,6 +33,79 @@ def integers_alone(c: Call, *arguments: Any) -> Any:
 
 
 FAMILY.passes("index_fill_.int_Scalar index_fill_.int_Tensor _fused_sdp_choice")
+
+
+def sort_key(x: torch.Tensor) -> torch.Tensor:
+    """Integers that compare as the floats do: −0 with +0, NaN as the greatest. Integer arithmetic, so exact."""
+    if not x.is_floating_point():
+        return x
+    integers, infinity = _PATTERNS[x.dtype]
+    bits = x.contiguous().view(integers)
+    size = bits & torch.iinfo(integers).max
+    signed = torch.where(bits < 0, -size, size)
+    return torch.where(size > infinity, torch.iinfo(integers).max, signed)
+
+
+_PATTERNS = {
+    torch.float64: (torch.int64, 0x7FF0000000000000),
+    torch.float32: (torch.int32, 0x7F800000),
+    torch.float16: (torch.int16, 0x7C00),
+    torch.bfloat16: (torch.int16, 0x7F80),
+}
+
+
+def sorted_by_key(x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """(values, indices) in stable order."""
+    if x.is_complex():
+        raise Unowned("complex numbers are outside version 1")
+    order = original("aten::sort.stable")(sort_key(x), stable=True, dim=dim, descending=descending)[1]
+    return (x.gather(dim, order) if x.dim() else x.clone()), order
+
+
+@FAMILY.decomposition("sort.stable")
+def sort(
+    x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """PyTorch's stable sort of integers that compare as the floats do."""
+    return sorted_by_key(x, dim, descending)
+
+
+@FAMILY.decomposition("sort.values_stable")
+def sort_out(
+    x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False, values: torch.Tensor,
+    indices: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """As sort."""
+    found = sorted_by_key(x, dim, descending)
+    return _given(values, found[0]), _given(indices, found[1])
+
+
+def _given(out: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+    resize_output(out, result.shape)
+    return out.copy_(result)
+
+
+@FAMILY.decomposition("topk")
+def topk(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first k of the stable order, so the lowest index comes first among equals."""
+    values, order = sorted_by_key(x, dim, largest)
+    if not x.dim():
+        return values, order
+    if not 0 <= k <= x.size(dim):
+        raise RuntimeError("selected index k out of range")
+    return values.narrow(dim, 0, k).contiguous(), order.narrow(dim, 0, k).contiguous()
+
+
+@FAMILY.decomposition("topk.values")
+def topk_out(
+    x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, values: torch.Tensor,
+    indices: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """As topk."""
+    found = topk(x, k, dim, largest)
+    return _given(values, found[0]), _given(indices, found[1])
 
 
 @FAMILY.decomposition("nonzero")
@@ -54,7 +128,7 @@ def equal(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.shape == y.shape and bool((x == y).all())
 
 
-@FAMILY.decomposition("trace")
+@FAMILY.decomposition("trace", traced=True)
 def trace(x: torch.Tensor) -> torch.Tensor:
     """The sum of the diagonal as one run."""
     return x.diagonal().sum()

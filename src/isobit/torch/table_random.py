@@ -142,12 +142,12 @@ def _permutation(n: int, generator: torch.Generator | None, dtype: torch.dtype |
     return shuffled.sort(stable=True).indices.to(dtype or torch.int64)
 
 
-@FAMILY.decomposition("randperm")
+@FAMILY.decomposition("randperm", traced=True)
 def randperm(n: int, *, dtype: torch.dtype | None = None, **attributes: Any) -> torch.Tensor:
     return _permutation(n, None, dtype)
 
 
-@FAMILY.decomposition("randperm.generator")
+@FAMILY.decomposition("randperm.generator", traced=True)
 def randperm_generator(
     n: int, *, generator: torch.Generator | None, dtype: torch.dtype | None = None, **attributes: Any
 ) -> torch.Tensor:
