@@ -103,7 +103,10 @@ def as_list(outputs: Any) -> list[torch.Tensor]:
 
 @st.composite
 def cases(
-    pick: st.DrawFn, names: Sequence[str] | None = None, sizes: Sequence[int] = (0, *SIZES), kinds: Sequence[str] = KINDS
+    pick: st.DrawFn,
+    names: Sequence[str] | None = None,
+    sizes: Sequence[int] = (0, *SIZES),
+    kinds: Sequence[str] = KINDS,
 ) -> Case:
     """Cases over operators, sizes, dtypes, values and seeds."""
     return Case(
@@ -128,7 +131,8 @@ def addmm(m: Maker) -> Work:
     beta, alpha = m.pick((1, 1), (0.3, 1.7))
     rows = m.pick(1, 4)
     return Work(
-        lambda c, a, b: torch.addmm(c, a, b, beta=beta, alpha=alpha), (m.tensor(5), m.tensor(rows, m.n), m.tensor(m.n, 5))
+        lambda c, a, b: torch.addmm(c, a, b, beta=beta, alpha=alpha),
+        (m.tensor(5), m.tensor(rows, m.n), m.tensor(m.n, 5)),
     )
 
 
@@ -273,7 +277,7 @@ def batch_norm_eval(m: Maker) -> Work:
 
 @operator
 def group_norm(m: Maker) -> Work:
-    x = m.tensor(2, 4, max(m.n, 1))
+    x = m.tensor(6, 4, max(m.n, 1))
     return Work(lambda x, w, b: F.group_norm(x, 2, w, b), (x, m.tensor(4), m.tensor(4)), (0,))
 
 
@@ -316,7 +320,9 @@ def cross_entropy(m: Maker) -> Work:
 @operator
 def nll_each(m: Maker) -> Work:
     return Work(
-        lambda x, t: F.cross_entropy(x, t, reduction="none"), (m.tensor(5, max(m.n, 1)), m.targets(max(m.n, 1), 5)), (0, 1)
+        lambda x, t: F.cross_entropy(x, t, reduction="none"),
+        (m.tensor(5, max(m.n, 1)), m.targets(max(m.n, 1), 5)),
+        (0, 1),
     )
 
 

@@ -17,7 +17,7 @@ from tests.laws.rounding import DOWNWARD, UPWARD, rounding
 from tests.laws.values import assert_same
 
 # Together: entering another way costs more than most cases do.
-SOME = st.lists(cases(), min_size=12, max_size=12)
+SOME = st.lists(cases(), min_size=8, max_size=8)
 # Enough work that every thread gets a share.
 LARGE = [Case(name, n) for name, n in [("linear", 2053), ("sums", 60013), ("softmax_inner", 20011), ("gelu", 40009)]]
 
@@ -35,7 +35,6 @@ def assert_one_result(some: Sequence[Case], found: Sequence[list[torch.Tensor]])
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_every_operator_has_no_hole(name: str, exact: None) -> None:
     results(Case(name, 33))
-    results(Case(name, 33, "f64", seed=1))
 
 
 @settings(max_examples=4)
@@ -83,7 +82,7 @@ def test_the_host_does_flush() -> None:
 
 
 @settings(max_examples=5)
-@given(st.lists(cases(kinds=("tiny", "special", "spread")), min_size=12, max_size=12))
+@given(st.lists(cases(kinds=("tiny", "special", "spread")), min_size=8, max_size=8))
 def test_host_flushes_subnormals(some: list[Case]) -> None:
     works = [case.work() for case in some]
     with isobit.exact(threads=1, strict=True), flushing():

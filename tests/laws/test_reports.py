@@ -78,7 +78,9 @@ def test_threads(program: Program) -> None:
         assert_same(under(program, threads), one, threads)
 
 
-@reports(pytorch_155423=_deep_features, pytorch_155552=_elementary, pytorch_54684=_training, onnxruntime_5667=_convolved)
+@reports(
+    pytorch_155423=_deep_features, pytorch_155552=_elementary, pytorch_54684=_training, onnxruntime_5667=_convolved
+)
 def test_isa(program: Program) -> None:
     best = under(program)
     for level in host_levels()[1:]:
@@ -91,7 +93,12 @@ def _encoder_layer() -> nn.Module:
 
 def _image_net() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)
+        nn.Conv2d(3, 8, 3, stride=2),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 10),
     )
 
 
@@ -181,9 +188,7 @@ def _compiled_training_step(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return hidden, F.cross_entropy(hidden, torch.arange(len(x)) % w.shape[0]), hidden.std(0)
 
 
-@pytest.mark.parametrize(
-    "function", [_compile_me, _compiled_training_step], ids=["pytorch_141727", "pytorch_179575"]
-)
+@pytest.mark.parametrize("function", [_compile_me, _compiled_training_step], ids=["pytorch_141727", "pytorch_179575"])
 def test_mode(function: Callable[..., tuple[Tensor, ...]]) -> None:
     """Compiled is eager, forward and backward, though one is many operators and the other a few fused kernels."""
     torch.manual_seed(0)

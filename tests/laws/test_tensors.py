@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -12,22 +13,21 @@ from tests.laws.cases import ACTIVATIONS, DTYPES, OPERATORS, Case, Work, cases, 
 from tests.laws.values import KINDS, PLACES, SIZES, assert_same, contiguous, draw, place
 
 SAMPLED = [name for name in OPERATORS if Case(name, 3).work().batch]
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=16)
+MANY = settings(max_examples=32)
 lengths = st.sampled_from((0, *SIZES))
 dtypes = st.sampled_from(sorted(DTYPES.values(), key=str))
 kinds = st.sampled_from(KINDS)
 
 
 def numbers(seed: int, dtype: torch.dtype, kind: str, *shape: int) -> torch.Tensor:
-    import numpy as np
-
     return draw(np.random.default_rng(seed), shape, dtype, kind)
 
 
 # place -----------------------------------------------------------------------------------------------------------
 
 
-@FEW
+@MANY
 @given(cases(), st.lists(st.sampled_from(PLACES), min_size=5, max_size=5))
 def test_place(case: Case, where: list[str]) -> None:
     work = case.work()
@@ -64,7 +64,7 @@ def per_sample(case: Case, work: Work, pulls: list[torch.Tensor]) -> list[torch.
     return results(case, Work(work.function, tuple(alone)), pulls)
 
 
-@FEW
+@MANY
 @given(cases(names=SAMPLED), st.lists(st.integers(0, 99), min_size=1, max_size=4))
 def test_batch(case: Case, chosen: list[int]) -> None:
     work = case.work()
@@ -101,8 +101,8 @@ def test_slice_of_a_product(k: int, dtype: torch.dtype, kind: str, i: int, j: in
     a, b = numbers(0, dtype, kind, 4, k), numbers(1, dtype, kind, k, 9)
     with isobit.exact(threads=1, strict=True):
         whole = a @ b
-        assert_same([a[i] @ b, a[i : i + 1] @ b, a @ b[:, j], a @ b[:, j:]], [whole[i], whole[i : i + 1], whole[:, j], whole[:, j:]])
-        assert_same([a[i] @ b[:, j], (a[i] * b[:, j]).sum() * 0], [whole[i, j], (a[i] * b[:, j]).sum() * 0])
+        assert_same([a[i] @ b, a[i : i + 1] @ b], [whole[i], whole[i : i + 1]])
+        assert_same([a @ b[:, j], a @ b[:, j:], a[i] @ b[:, j]], [whole[:, j], whole[:, j:], whole[i, j]])
 
 
 @FEW
@@ -116,7 +116,7 @@ def test_slice_of_channels(c: int, dtype: torch.dtype, kind: str, start: int) ->
         assert_same([F.conv2d(x[:, :, 1:5], w, b)], [whole[:, :, 2:4, 1:-1]])
 
 
-@settings(max_examples=60)
+@MANY
 @given(st.sampled_from(sorted(ACTIVATIONS)), lengths, dtypes, kinds, st.integers(0, 99))
 def test_slice_of_elements(name: str, n: int, dtype: torch.dtype, kind: str, start: int) -> None:
     """Vector body and remainder compute one function."""
@@ -192,5 +192,5 @@ def test_one_function_by_any_name(n: int, dtype: torch.dtype, kind: str) -> None
         assert_same([x.clone().add_(y), torch.add(x, y, out=out), x + y], [torch.add(x, y)] * 3)
         assert_same([x.clone().sigmoid_(), torch.nn.Sigmoid()(x)], [torch.sigmoid(x)] * 2)
         assert_same([F.relu(x, inplace=False), x.clone().relu_(), x.clamp(min=0)], [torch.relu(x)] * 3)
-        assert_same([F.log_softmax(x, 1), F.nll_loss(F.log_softmax(x.t(), 1)[:0], torch.zeros(0, dtype=torch.long), reduction="sum")], [torch.log_softmax(x, 1), x.new_zeros(())])
-        assert_same([F.logsigmoid(x)], [-F.softplus(-x)] if kind != "special" else [F.logsigmoid(x)])
+        assert_same([F.log_softmax(x, 1)], [torch.log_softmax(x, 1)])
+        assert_same([F.logsigmoid(x)], [-F.softplus(-x, threshold=float("inf"))])
