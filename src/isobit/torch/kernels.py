@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import addressof, c_double
 from dataclasses import dataclass
 from typing import Any
 
@@ -256,6 +257,8 @@ def _binary_lane(kernel: StatementKernel) -> Kernel:
     known: dict[Any, Any] = {}
 
     def lane(x: Any, y: Any, **rest: Any) -> Any:
+        if type(y) is float:
+            return with_number(x, y, rest)
         try:
             key = (x.dtype, x.shape, x.stride(), y.dtype, y.shape, y.stride())
             call, fresh = known[key]
@@ -272,10 +275,24 @@ def _binary_lane(kernel: StatementKernel) -> Kernel:
         call(x.data_ptr(), y.data_ptr(), out.data_ptr())
         return out
 
+    def with_number(x: Any, y: float, rest: dict[str, Any]) -> Any:
+        if rest or y in (0.0, 1.0):
+            return kernel(x, y, **rest)
+        key = (x.dtype, x.shape, x.stride())
+        found = known.get(key)
+        if found is None:
+            result = kernel(x, y)
+            _remember(kernel, known, key, x, y)
+            return result
+        call, fresh = found
+        out, cell = empty(*fresh), c_double(y)
+        call(x.data_ptr(), addressof(cell), out.data_ptr())
+        return out
+
     return lane
 
 
-def _remember(kernel: StatementKernel, known: dict[Any, Any], key: Any, *args: torch.Tensor) -> None:
+def _remember(kernel: StatementKernel, known: dict[Any, Any], key: Any, *args: Any) -> None:
     """Files what a lane can do: run a plan, or call PyTorch's kernel (with no fresh result).
 
     Where integers give floats, the default dtype counts, too, and the lane does not know it.
