@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -194,3 +197,17 @@ def test_one_function_by_any_name(n: int, dtype: torch.dtype, kind: str) -> None
         assert_same([F.relu(x, inplace=False), x.clone().relu_(), x.clamp(min=0)], [torch.relu(x)] * 3)
         assert_same([F.log_softmax(x, 1)], [torch.log_softmax(x, 1)])
         assert_same([F.logsigmoid(x)], [-F.softplus(-x, threshold=float("inf"))])
+
+
+EMPTY = """
+import isobit, torch
+with isobit.exact(threads=1):
+    print(torch.empty(0).as_strided((3, 0), (0, 0)).sum(1).tolist())
+"""
+
+
+def test_an_empty_tensor_without_strides() -> None:
+    """It has no memory, so nothing may be read; torch.from_numpy gives such tensors. In a process of its own, as it
+    once died of this."""
+    done = subprocess.run([sys.executable, "-c", EMPTY], capture_output=True, text=True)
+    assert done.stdout == "[0.0, 0.0, 0.0]\n", done.returncode

@@ -104,9 +104,12 @@ def extent(run: Run) -> int:
 
 
 def place(ref: Reference, runs: Iterable[Run]) -> Place:
-    """Byte strides along merged axes; an empty run stands for an axis of extent 1, which counts as unit stride."""
+    """Byte strides along merged axes. An empty run (an axis of extent 1) counts as unit stride; so does an axis of
+    extent 0, whatever its stride: a value that seemed not to depend on it would be read before the loop, from nowhere.
+    """
     unit = ref.dtype.itemsize
-    return Place(ref.slot, ref.offset, tuple(ref.stride(run[-1]) if run else unit for run in runs))
+    strides = (ref.stride(run[-1]) if run and extent(run) else unit for run in runs)
+    return Place(ref.slot, ref.offset, tuple(strides))
 
 
 def steps(strides: tuple[int, ...], unit: int, classified: Iterable[bool]) -> tuple[Step, ...]:
