@@ -19,7 +19,7 @@ demo: $(READY)
 	@$(BIN)/python demo/demo.py
 
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Lint, types and the import order of the rooms: what must hold before every commit.
 check: lint

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 import torch
+
 from isobit.torch.layer import ExactLayer, ExactOptions
 from tests.cross.cross import Cross, Recorded, elements, qemu, recording
 
