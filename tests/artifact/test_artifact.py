@@ -76,7 +76,7 @@ def test_inputs_in_any_layout(artifact: Path, images: torch.Tensor) -> None:
 
 def test_wrong_inputs_are_named(artifact: Path, images: torch.Tensor) -> None:
     model = isobit.load(artifact)
-    with pytest.raises(TypeError, match="takes 1 inputs .* got 2"):
+    with pytest.raises(TypeError, match=r"takes 1 inputs .* got 2"):
         model(images.numpy(), images.numpy())
     with pytest.raises(TypeError, match="float32, got float64"):
         model(images.numpy().astype(np.float64))
