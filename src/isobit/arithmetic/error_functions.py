@@ -11,24 +11,25 @@ from isobit.arithmetic.steps import (
     fast_two_sum,
     hexes,
     polynomial,
+    polynomial_by_fours,
     scale,
     two_product,
     two_sum,
 )  # fmt: skip
 
 # tools/fit_polynomials.py; relative errors in units of 2^-53
-ERF_P = hexes(  # erf(x) ÷ x = P(x²) ÷ Q(x²) on |x| ≤ 3.93: 0.2
-    "0x1.20dd750429b6dp+0 0x1.99d8d4a376407p-3 0x1.f8d85bc281602p-5 0x1.70d239ec470a6p-8"
-    " 0x1.718ee61d73b04p-11 0x1.4e27a2dd36e6ep-15 0x1.61cd761d74178p-19 0x1.8e272bd40fc2fp-24"
-    " 0x1.c305f3a49ede0p-29 0x1.068687e5579e3p-34 0x1.c6b04065c561fp-41 0x1.b93059c62bc13p-50"
+ERF_P = hexes(  # erf(x) ÷ x = P(x²) ÷ Q(x²) on |x| ≤ 3.93: 1.7; last bits as f32 needs
+    "0x1.20dd750429b6ep+0 0x1.99d8d4a376408p-3 0x1.f8d85bc281603p-5 0x1.70d239ec470a7p-8"
+    " 0x1.718ee61d73b03p-11 0x1.4e27a2dd36e6dp-15 0x1.61cd761d74179p-19 0x1.8e272bd40fc2ep-24"
+    " 0x1.c305f3a49ede0p-29 0x1.068687e5579e2p-34 0x1.c6b04065c561ep-41 0x1.b93059c62bc13p-50"
 )
 ERF_Q = hexes(
-    "0x1.0000000000000p+0 0x1.0578953c3fb3fp-1 0x1.ff5c18e7b7c89p-4 0x1.3cea705646c7fp-6"
-    " 0x1.158c89e0a8489p-9 0x1.69fa82fae49adp-13 0x1.68135e1b1c4c0p-17 0x1.123b0477edc1ep-21"
-    " 0x1.3a4744467e4cep-26 0x1.01c6ac246d89fp-31 0x1.0bdac38a469eap-37 0x1.decb2452e2661p-45"
+    "0x1.0000000000000p+0 0x1.0578953c3fb3fp-1 0x1.ff5c18e7b7c89p-4 0x1.3cea705646c7ep-6"
+    " 0x1.158c89e0a8488p-9 0x1.69fa82fae49acp-13 0x1.68135e1b1c4bfp-17 0x1.123b0477edc1fp-21"
+    " 0x1.3a4744467e4cep-26 0x1.01c6ac246d89fp-31 0x1.0bdac38a469e9p-37 0x1.decb2452e2661p-45"
 )
-ERFC_P = hexes(  # exp(a²)·erfc(a) = P(a) ÷ Q(a) on 0 ≤ a ≤ 10.2: 2; last bits as f32 needs
-    "0x1.0000000000001p+0 0x1.0c262cbc79cdap+1 0x1.1758292dc567ap+1 0x1.71dd653265486p+0"
+ERFC_P = hexes(  # exp(a²)·erfc(a) = P(a) ÷ Q(a) on 0 ≤ a ≤ 10.2: 0.18
+    "0x1.0000000000000p+0 0x1.0c262cbc79cd9p+1 0x1.1758292dc567ap+1 0x1.71dd65326548ap+0"
     " 0x1.5305cd3ac078dp-1 0x1.bbd128aab6a3fp-3 0x1.9e5bb18f0244dp-5 0x1.0a8f8ea501b9dp-7"
     " 0x1.af2d62ac7e2dcp-11 0x1.5176decebf665p-15"
 )
@@ -56,15 +57,15 @@ def erf_f32(o: Ops[F, I, M], x: F) -> F:
     """One rational in x²; ±1 beyond 3.92."""
     x = clamp(o, x, -3.93, 3.93)
     z = o.mul(x, x)
-    return o.div(o.mul(x, polynomial(o, ERF_P, z)), polynomial(o, ERF_Q, z))
+    return o.div(o.mul(x, polynomial_by_fours(o, ERF_P, z)), polynomial_by_fours(o, ERF_Q, z))
 
 
 def erfc_f32(o: Ops[F, I, M], x: F) -> F:
     """exp(−a²)·(P ÷ Q)(a) with a = |x|, whose square is exact; 2 − that for negative x."""
     a = clamp(o, o.fabs(x), 0.0, 10.125)
     r, power = exponentials.reduce_f32(o, o.neg(o.mul(a, a)))
-    numerator = o.mul(polynomial(o, exponentials.EXP, r), polynomial(o, ERFC_P, a))
-    value = o.div(o.mul(numerator, power), polynomial(o, ERFC_Q, a))
+    numerator = o.mul(polynomial_by_fours(o, exponentials.EXP, r), polynomial_by_fours(o, ERFC_P, a))
+    value = o.div(o.mul(numerator, power), polynomial_by_fours(o, ERFC_Q, a))
     return o.select(o.lt(x, o.f(0.0)), o.sub(o.f(2.0), value), value)
 
 

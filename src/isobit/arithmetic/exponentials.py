@@ -6,12 +6,15 @@ from isobit.arithmetic.ops import F, I, M, Ops
 from isobit.arithmetic.steps import (
     MAGIC,
     MAGIC_BITS,
+    Cases,
     clamp,
     copy_sign,
     divide_pairs,
     fast_two_sum,
     hexes,
+    nudge,
     polynomial,
+    polynomial_by_fours,
     power_of_two,
     scale,
     two_product,
@@ -36,6 +39,8 @@ EXP2 = hexes(  # 2^r on |r| ≤ ½, 1 at 0: 2.7
     " 0x1.3b2ab6fb820e0p-7 0x1.5d87fea4a609ep-10 0x1.43091387afb36p-13 0x1.ffcb3f1e6b744p-17"
     " 0x1.62be68a8c58b7p-20 0x1.b689b1cd0b362p-24 0x1.e8b6e10d5d747p-28"
 )
+EXP2_CASES: Cases = (("-0x1.e7526ep-6", 2),)
+SINH_CASES: Cases = (("0x1.250bfep-11", -1),)
 EXPM1 = hexes(  # expm1(r) ÷ r on |r| ≤ ln2/2: 0.19
     "0x1.0000000000000p+0 0x1.0000000000005p-1 0x1.5555555555530p-3 0x1.5555555552112p-5"
     " 0x1.111111111a267p-7 0x1.6c16c17f2cdd7p-10 0x1.a01a0170ff6a1p-13 0x1.a019a6a88c13dp-16"
@@ -65,7 +70,7 @@ def reduce_f32(o: Ops[F, I, M], x: F, halves: int = 1) -> tuple[F, F]:
 def exp_f32(o: Ops[F, I, M], x: F) -> F:
     """exp: beyond the clamp the result is 0 or overflows f32 all the same."""
     r, power = reduce_f32(o, clamp(o, x, -105.0, 90.0))
-    return o.mul(polynomial(o, EXP, r), power)
+    return o.mul(polynomial_by_fours(o, EXP, r), power)
 
 
 def exp2_f32(o: Ops[F, I, M], x: F) -> F:
@@ -73,12 +78,13 @@ def exp2_f32(o: Ops[F, I, M], x: F) -> F:
     x = clamp(o, x, -152.0, 129.0)
     turned = o.add(x, o.f(BIAS))
     r = o.sub(x, o.sub(turned, o.f(BIAS)))
-    return o.mul(polynomial(o, EXP2, r), o.from_bits(o.shl(o.bits(turned), o.i(52))))
+    value = o.mul(polynomial_by_fours(o, EXP2, r), o.from_bits(o.shl(o.bits(turned), o.i(52))))
+    return nudge(o, x, value, EXP2_CASES)
 
 
 def _expm1_of_reduced(o: Ops[F, I, M], c: tuple[float, ...], r: F, power: F) -> F:
     """2^n·(r·c(r)) + (2^n − 1). With n = 0 the last term is −0, so that r = −0 keeps its sign."""
-    return o.fma(power, o.mul(r, polynomial(o, c, r)), o.neg(o.sub(o.f(1.0), power)))
+    return o.fma(power, o.mul(r, polynomial_by_fours(o, c, r)), o.neg(o.sub(o.f(1.0), power)))
 
 
 def expm1_f32(o: Ops[F, I, M], x: F) -> F:
@@ -96,15 +102,17 @@ def tanh_f32(o: Ops[F, I, M], x: F) -> F:
 
 def sinh_f32(o: Ops[F, I, M], x: F) -> F:
     """(E + E ÷ (E + 1)) ÷ 2 with E = expm1(|x|)."""
-    r, power = reduce_f32(o, clamp(o, o.fabs(x), 0.0, 90.0))
+    size = clamp(o, o.fabs(x), 0.0, 90.0)
+    r, power = reduce_f32(o, size)
     e = _expm1_of_reduced(o, EXPM1, r, power)
-    return copy_sign(o, o.mul(o.f(0.5), o.add(e, o.div(e, o.add(e, o.f(1.0))))), x)
+    value = o.fma(o.f(0.5), o.div(e, o.add(e, o.f(1.0))), o.mul(o.f(0.5), e))
+    return copy_sign(o, nudge(o, size, value, SINH_CASES), x)
 
 
 def cosh_f32(o: Ops[F, I, M], x: F) -> F:
     """(E + 1 ÷ E) ÷ 2 with E = exp(|x|)."""
     r, power = reduce_f32(o, clamp(o, o.fabs(x), 0.0, 90.0))
-    e = o.mul(polynomial(o, EXP, r), power)
+    e = o.mul(polynomial_by_fours(o, EXP, r), power)
     return o.mul(o.f(0.5), o.add(e, o.div(o.f(1.0), e)))
 
 

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from isobit.arithmetic.ops import F, I, M, Ops
-from isobit.arithmetic.steps import copy_sign, divide_pairs, fast_two_sum, hexes, polynomial, two_sum
+from isobit.arithmetic.steps import (
+    copy_sign,
+    divide_pairs,
+    fast_two_sum,
+    hexes,
+    polynomial,
+    polynomial_by_fours,
+    two_sum,
+)
 from isobit.arithmetic.trigonometric import PI, PI_REST
+
+HALF_PI_ABOVE = float.fromhex("0x1.921fb54442d19p+0")  # PI / 2 is below π/2, this is above; acos needs this one
 
 # tools/fit_polynomials.py; relative errors in units of 2^-53
 ASIN = hexes(  # asin(s) ÷ s in s² on s² ≤ ¼: 0.26
@@ -51,19 +61,18 @@ def asin_f32(o: Ops[F, I, M], x: F) -> F:
     size = o.fabs(x)
     z, big = _half_angle(o, size)
     s = o.select(big, o.sqrt(z), size)
-    part = o.mul(s, polynomial(o, ASIN, z))
+    part = o.mul(s, polynomial_by_fours(o, ASIN, z))
     return copy_sign(o, o.select(big, o.fma(part, o.f(-2.0), o.f(PI / 2)), part), x)
 
 
 def acos_f32(o: Ops[F, I, M], x: F) -> F:
-    """acos; NaN outside [−1, 1] by the square root."""
-    size = o.fabs(x)
-    z, big = _half_angle(o, size)
+    """π/2 − asin(x), 2·asin(√z) or π − 2·asin(√z) in one fma; NaN outside [−1, 1] by the square root."""
+    z, big = _half_angle(o, o.fabs(x))
     s = o.select(big, o.sqrt(z), x)
-    part = o.mul(s, polynomial(o, ASIN, z))
-    twice = o.add(part, part)
-    far = o.select(o.lt(x, o.f(0.0)), o.sub(o.f(PI), twice), twice)
-    return o.select(big, far, o.sub(o.f(PI / 2), part))
+    minus = o.lt(x, o.f(0.0))
+    factor = o.select(big, o.select(minus, o.f(-2.0), o.f(2.0)), o.f(-1.0))
+    offset = o.select(big, o.select(minus, o.f(PI), o.f(0.0)), o.f(HALF_PI_ABOVE))
+    return o.fma(o.mul(factor, s), polynomial_by_fours(o, ASIN, z), offset)
 
 
 def atan_f32(o: Ops[F, I, M], x: F) -> F:
@@ -72,7 +81,7 @@ def atan_f32(o: Ops[F, I, M], x: F) -> F:
     far = o.gt(size, one)
     t = o.div(o.select(far, one, size), o.select(far, size, one))
     z = o.mul(t, t)
-    part = o.div(o.mul(t, polynomial(o, ATAN_P, z)), polynomial(o, ATAN_Q, z))
+    part = o.div(o.mul(t, polynomial_by_fours(o, ATAN_P, z)), polynomial_by_fours(o, ATAN_Q, z))
     return copy_sign(o, o.select(far, o.sub(o.f(PI / 2), part), part), x)
 
 

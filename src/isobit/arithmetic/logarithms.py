@@ -14,6 +14,7 @@ from isobit.arithmetic.steps import (
     hexes,
     nudge,
     polynomial,
+    polynomial_by_fours,
     two_product,
     two_sum,
 )
@@ -56,7 +57,7 @@ LOG_CASES: Cases = (
     ("0x1.6351d8p+95", 1),
 )
 LOG2_CASES: Cases = ()
-LOG10_CASES: Cases = ()
+LOG10_CASES: Cases = (("0x1.fddcf4p-98", 1),)
 LOG1P_CASES: Cases = (
     ("0x1.800006p-21", 1),
     ("0x1.200036p-17", 1),
@@ -101,7 +102,7 @@ def _inside(o: Ops[F, I, M], x: F, pole: float) -> M:
 def _log_near_one_f32(o: Ops[F, I, M], c: tuple[float, ...], f: F) -> F:
     """log(1 + f), to the base that c is for, where √½ ≤ 1 + f < √2."""
     s = o.div(f, o.add(f, o.f(2.0)))
-    return o.mul(s, polynomial(o, c, o.mul(s, s)))
+    return o.mul(s, polynomial_by_fours(o, c, o.mul(s, s)))
 
 
 def _log_f32(o: Ops[F, I, M], x: F, c: tuple[float, ...], log_of_2: float, cases: Cases) -> F:

@@ -28,6 +28,26 @@ def polynomial(o: Ops[F, I, M], c: tuple[float, ...], x: F) -> F:
     return total
 
 
+def polynomial_by_fours(o: Ops[F, I, M], c: tuple[float, ...], x: F) -> F:
+    """Σ c_i x^i: cubics, then Horner's rule in x⁴. Two more products, but a chain of a third of the length."""
+    square = o.mul(x, x)
+    fourth = o.mul(square, square)
+    cubics = [_cubic(o, c[i : i + 4], x, square) for i in range(0, len(c), 4)]
+    total = cubics[-1]
+    for cubic in reversed(cubics[:-1]):
+        total = o.fma(total, fourth, cubic)
+    return total
+
+
+def _cubic(o: Ops[F, I, M], c: tuple[float, ...], x: F, square: F) -> F:
+    """The sum of up to four terms."""
+    low = o.fma(o.f(c[1]), x, o.f(c[0])) if len(c) > 1 else o.f(c[0])
+    if len(c) < 3:
+        return low
+    high = o.fma(o.f(c[3]), x, o.f(c[2])) if len(c) > 3 else o.f(c[2])
+    return o.fma(high, square, low)
+
+
 def clamp(o: Ops[F, I, M], x: F, low: float, high: float) -> F:
     """x limited to [low, high]; NaN stays."""
     bound = o.f(high)

@@ -19,6 +19,7 @@ from isobit.arithmetic.steps import (
     hexes,
     nudge,
     polynomial,
+    polynomial_by_fours,
     two_product,
     two_sum,
 )  # fmt: skip
@@ -38,10 +39,10 @@ TWO_OVER_PI = (  # the first 1280 bits of 2/π, after the binary point
 )  # fmt: skip
 
 # tools/fit_polynomials.py; relative errors in units of 2^-53; z = r²
-SIN = hexes(  # sin(r) ÷ r on |r| ≤ π/2: 3.5; last bits chosen so that f32 comes out right
-    "0x1.0000000000000p+0 -0x1.5555555555557p-3 0x1.11111111110b0p-7 -0x1.a01a01a01407ap-13"
-    " 0x1.71de3a525e6b4p-19 -0x1.ae6454b48799cp-26 0x1.6123c5970740ep-33 -0x1.ae41ced72d2b4p-41"
-    " 0x1.880945237f442p-49"
+SIN = hexes(  # sin(r) ÷ r on |r| ≤ π/2: 2.7; last bits as f32 needs
+    "0x1.0000000000000p+0 -0x1.555555555555cp-3 0x1.11111111110a3p-7 -0x1.a01a01a01395fp-13"
+    " 0x1.71de3a52472bap-19 -0x1.ae6454b174c87p-26 0x1.6123c5abbf227p-33 -0x1.ae41bbecf3481p-41"
+    " 0x1.8802a2dfd480bp-49"
 )
 TAN_P = hexes(  # tan(r) ÷ r = P(z) ÷ Q(z) on |r| ≤ π/4: 0.4
     "0x1.0000000000000p+0 -0x1.06b9902bddffap-3 0x1.6fc78e58e17f5p-9 -0x1.f63aa6d23f2bcp-18"
@@ -51,7 +52,13 @@ SIN_TAIL = hexes(  # (sin(r) − r) ÷ r³ on |r| ≤ π/4: 0.5
     "-0x1.5555555555555p-3 0x1.1111111111110p-7 -0x1.a01a01a019918p-13 0x1.71de3a545cf2ap-19"
     " -0x1.ae64540cb92fap-26 0x1.61217a6d468f7p-33 -0x1.ab153123584dfp-41"
 )
-COS_CASES: Cases = (("0x1.3170f0p+63", -3),)
+SIN_CASES: Cases = (
+    ("0x1.95f654p+44", 3),
+    ("0x1.8d9d80p+73", 2),
+    ("0x1.7ec1fep+85", 1),
+    ("0x1.487e0cp+103", 2),
+)
+COS_CASES: Cases = (("0x1.b3a7fcp+38", 1), ("0x1.455500p+51", 1), ("0x1.2b9622p+67", 3))
 COS_TAIL = hexes(  # (cos(r) − 1 + r²/2) ÷ r⁴ on |r| ≤ π/4: 0.5
     "0x1.5555555555555p-5 -0x1.6c16c16c16c16p-10 0x1.a01a01a019cfep-16 -0x1.27e4fb7711735p-22"
     " 0x1.1eed8de943442p-29 -0x1.9394b675b4cbap-37 0x1.ab764a1780ad8p-45"
@@ -118,7 +125,7 @@ def _huge_f32(o: Ops[F, I, M], x: F, halvings: int, offset: int = 0) -> tuple[F,
 
 def _sin_reduced(o: Ops[F, I, M], r: F, n: I) -> F:
     """(−1)^n·sin(r); only the last bit of n counts."""
-    value = o.mul(r, polynomial(o, SIN, o.mul(r, r)))
+    value = o.mul(r, polynomial_by_fours(o, SIN, o.mul(r, r)))
     return o.from_bits(o.ixor(o.bits(value), o.shl(n, o.i(63))))
 
 
@@ -135,7 +142,8 @@ def sin_f32(o: Ops[F, I, M], x: F) -> F:
     def huge() -> F:
         r, n = _huge_f32(o, x, halvings=0)
         sign = o.lshr(o.bits(x), o.i(63))
-        return _finite(o, x, _sin_reduced(o, r, o.iadd(n, sign)))
+        value = nudge(o, o.fabs(x), _sin_reduced(o, r, o.iadd(n, sign)), SIN_CASES)
+        return _finite(o, x, value)
 
     return o.rare(o.ge(o.fabs(x), o.f(LARGE_F32)), huge, _sin_reduced(o, r, o.bits(turned)))
 
@@ -157,7 +165,7 @@ def cos_f32(o: Ops[F, I, M], x: F) -> F:
 def _tan_reduced(o: Ops[F, I, M], r: F, n: I) -> F:
     """tan(r + n·π/2) for |r| ≤ π/4: N ÷ D or −D ÷ N; only the last bit of n counts."""
     z = o.mul(r, r)
-    top, bottom = o.mul(r, polynomial(o, TAN_P, z)), polynomial(o, TAN_Q, z)
+    top, bottom = o.mul(r, polynomial_by_fours(o, TAN_P, z)), polynomial_by_fours(o, TAN_Q, z)
     odd = o.ieq(o.iand(n, o.i(1)), o.i(1))
     return o.div(o.select(odd, bottom, top), o.select(odd, o.neg(top), bottom))
 
