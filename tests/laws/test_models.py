@@ -128,6 +128,21 @@ def test_host_rounds_another_way(mode: int) -> None:
         assert_same(found[-2], found[-1], name)
 
 
+def test_host_rounds_another_way_in_an_optimizer() -> None:
+    """Bias corrections are powers and quotients of hyper-parameters, computed in the step's own program."""
+    found = []
+    for mode in (UPWARD, 0):
+        with isobit.exact(threads=1, strict=True):
+            weight = nn.Parameter(torch.linspace(-3, 3, 500, dtype=torch.float64))
+            optimizer = torch.optim.AdamW([weight], lr=0.01)
+            for _ in range(3):
+                weight.grad = weight.detach().sin()
+                with rounding(mode):
+                    optimizer.step()
+        found.append(weight.detach())
+    assert_same(found[:1], found[1:])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_mode_compiled(name: str, trained: dict[str, list[Tensor]]) -> None:
     torch._dynamo.reset()

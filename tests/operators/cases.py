@@ -336,14 +336,14 @@ row("dropout_backward", lambda g, m: rnd.dropout_backward(g, m, 1 / 0.75), T(7, 
 row("randint", lambda k: rnd.randint(k, (300,), -5, 2**41), KEY)
 
 for label, decoupled, amsgrad in (("adam", False, True), ("adamw", True, False)):
-    scalars = opt.adam_scalars(0.01, 0.9, 0.999, 1e-8, 0.1, 7, decoupled)
+    settings = opt.AdamSettings(0.01, 0.9, 0.999, 1e-8, 0.1, decoupled)
     moments = (N(300), U(300), *((U(300),) if amsgrad else ()))
     row(
         "adam_step",
-        lambda w, g, m, v, *most, s=scalars: opt.adam_step(w, g, m, v, most[0] if most else None, s),
-        N(300), N(300), *moments, label=label,
+        lambda w, g, t, m, v, *most, s=settings: opt.adam_step(w, g, m, v, most[0] if most else None, t, s),
+        N(300), N(300), T(kind="index", below=20), *moments, label=label,
     )  # fmt: skip
-row("sgd_step", lambda w, g, b: opt.sgd_step(w, g, b, -0.1, 0.1, 0.9, 0.8, False), N(300), N(300), N(300))
+row("sgd_step", lambda w, g, b: opt.sgd_step(w, g, b, -0.1, 0.1, 0.9, 0.2, False), N(300), N(300), N(300))
 
 V = T(3, 4, 5)
 row("view", lambda x: views.view(x, (4, -1)), V)

@@ -40,20 +40,22 @@ def test_adam(decoupled, decay, amsgrad, maximize):
         lambda ps: kind(ps, **options, amsgrad=amsgrad, maximize=maximize, foreach=False, fused=False)
     )
     state = [np.zeros(20), np.zeros(20)] + ([np.zeros(20)] if amsgrad else [])
+    settings = o.AdamSettings(0.01, 0.8, 0.99, 1e-6, decay or None, decoupled, maximize)
     for step, (g, expected) in enumerate(zip(gradients, seen, strict=True), 1):
-        scalars = o.adam_scalars(0.01, 0.8, 0.99, 1e-6, decay, step, decoupled)
         param, *state = run(
-            lambda w, d, *m, s=scalars: o.adam_step(w, d, *(m if amsgrad else (*m, None)), s, maximize),
-            *(param, g, *state),
+            lambda w, d, t, *m: o.adam_step(w, d, *(m if amsgrad else (*m, None)), t, settings),
+            *(param, g, np.float32(step), *state),
         )
         state = [v for v in state if v is not None]
         close64(param, expected, rtol=1e-15)
 
 
+SETTINGS = (0.01, 0.9, 0.999, 1e-8, 0.1)
+
+
 def test_adam_is_the_loop_written_with_operators():
     w, g, m, v = (RNG.standard_normal(50).astype(np.float32) for _ in range(4))
     v = np.abs(v)
-    s = o.adam_scalars(0.01, 0.9, 0.999, 1e-8, 0.1, 7, True)
 
     def loop(w, g, m, v):
         w = p.mul(w, 1 - 0.01 * 0.1)
@@ -62,17 +64,23 @@ def test_adam_is_the_loop_written_with_operators():
         denom = p.add(p.div(p.sqrt(v), (1 - 0.999**7) ** 0.5), 1e-8)
         return p.addcdiv(w, m, denom, -(0.01 / (1 - 0.9**7))), m, v
 
-    ours = run(lambda *t: o.adam_step(*t, None, s)[:3], w, g, m, v)
+    settings = o.AdamSettings(*SETTINGS, decoupled=True)
+    ours = run(lambda w, g, m, v, t: o.adam_step(w, g, m, v, None, t, settings)[:3], w, g, m, v, np.float32(7))
     assert all(np.array_equal(a, b) for a, b in zip(ours, run(loop, w, g, m, v), strict=True))
 
 
-def test_run_time_scalars_are_literals():
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_run_time_scalars_are_literals(decoupled):
     tensors = [np.abs(RNG.standard_normal(30)).astype(np.float32) for _ in range(4)]
-    s = o.adam_scalars(0.01, 0.4, 0.999, 1e-8, 0.1, 7, True)
-    names = ("grad_weight", "beta2", "square_weight", "bias_correction2_sqrt", "eps", "minus_step_size", "decay")
-    given = [np.array(getattr(s, n)) for n in names]
-    literal = run(lambda *t: o.adam_step(*t, None, s)[:3], *tensors)
-    by_value = run(lambda *t: o.adam_step(*t[:4], None, o.AdamScalars(*t[4:]))[:3], *tensors, *given)
+    literal, by_value = (
+        run(
+            lambda w, g, m, v, t, *s: o.adam_step(
+                w, g, m, v, None, t, o.AdamSettings(*(s or SETTINGS), decoupled=decoupled)
+            )[:3],
+            *tensors, np.float32(7), *given,
+        )
+        for given in ((), map(np.array, SETTINGS))
+    )  # fmt: skip
     assert all(np.array_equal(a, b) for a, b in zip(literal, by_value, strict=True))
 
 
@@ -90,7 +98,7 @@ def test_sgd(momentum, dampening, nesterov, decay, maximize):
     for g, expected in zip(gradients, seen, strict=True):
         param, buffer = run(
             lambda w, d, *b: o.sgd_step(
-                w, d, *(b or (None,)), -0.1, decay or None, momentum, 1 - dampening, nesterov, maximize
+                w, d, *(b or (None,)), -0.1, decay or None, momentum, dampening, nesterov, maximize
             ),
             param, g, *buffers,
         )  # fmt: skip

@@ -73,9 +73,9 @@ class _Epilogue:
             place = _Place(f, self.c, memory, tables, f_add(f, "%m", row))
             place.total = f.binary("fadd", total, zero(self.element, self.tile.lanes))
             here = Evaluator(f, place, self.numbering, shared)
-            for store in self.c.stores:
-                target = self.c.operands[store.target]
-                memory.store(here.vector(store.value), place.operand(store.target), target.dtype)
+            values = [here.vector(store.value) for store in self.c.stores]  # before any store: one may be in place
+            for store, value in zip(self.c.stores, values, strict=True):
+                memory.store(value, place.operand(store.target), self.c.operands[store.target].dtype)
 
     def _at_column(self, index: int, table: _Table, column: Value, left: Value | None) -> _Table:
         """The table with `base` at the first column of a whole vector, or with the offsets of each lane's column."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from isobit.compiler.contractions import lower_contraction_group
 from isobit.compiler.fuse import Group, fuse
+from isobit.compiler.in_place import in_place_pairs
 from isobit.compiler.lower import Context, Launch, Lowered, lower_nest
 from isobit.compiler.outputs import settle
 from isobit.compiler.simplify import (
@@ -36,7 +37,8 @@ PASSES: tuple[Callable[[Program], Program], ...] = (
 class Plan:
     """Launches in order, a barrier between them. Slots: inputs, outputs, the arena.
 
-    The arena holds `arena_bytes` of planned temporaries and then `workspace_bytes` that launches use in turn.
+    The arena holds `arena_bytes` of planned temporaries and then `workspace_bytes` that launches use in turn. For the
+    pairs (input, output) in `in_place` one piece of memory may be both.
     """
 
     launches: tuple[Launch, ...]
@@ -44,6 +46,7 @@ class Plan:
     n_outputs: int
     arena_bytes: int
     workspace_bytes: int
+    in_place: frozenset[tuple[int, int]]
 
     @property
     def arena_slot(self) -> int:
@@ -66,7 +69,8 @@ def compile_graph(graph: Graph, inputs: tuple[Layout, ...], outputs: tuple[Layou
     lowered = [_lower(g, context) for g in groups]
     launches = tuple(launch for low in lowered for launch in low.launches)
     workspace = max((low.workspace for low in lowered), default=0)
-    return Plan(launches, len(inputs), len(outputs), arena, workspace)
+    pairs = in_place_pairs(launches, inputs, outputs)
+    return Plan(launches, len(inputs), len(outputs), arena, workspace, pairs)
 
 
 def _lower(group: Group, context: Context) -> Lowered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,13 @@ __all__ = ["Engine", "EngineOptions", "Executable", "Layout", "ReferenceExecutab
 
 
 class Executable(Protocol):
-    """Runs on the addresses of tensors that have the layouts it was made for."""
+    """Runs on the addresses of tensors that have the layouts it was made for.
+
+    `in_place`: the pairs (input, output) that may be one tensor; else no output may overlap with anything.
+    """
+
+    @property
+    def in_place(self) -> frozenset[tuple[int, int]]: ...
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None: ...
 
@@ -82,7 +89,8 @@ class Linker:
             for kernel, args in self._pieces(launch.call, need, scratch, workspace)
         ]
         parallel = any(launch.parallel for launch in launches)
-        return ProgramSpec(tuple(launches), plan.n_inputs, plan.n_outputs, shared, scratch[2], parallel)
+        memory = (shared, scratch[2])
+        return ProgramSpec(tuple(launches), plan.n_inputs, plan.n_outputs, *memory, parallel, plan.in_place)
 
     def _needs(self, call: NestCall | ContractionCall) -> _Needs:
         if isinstance(call, ContractionCall):
@@ -137,6 +145,12 @@ class ReferenceExecutable:
     graph: Graph
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
+
+    @property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """All pairs of one layout: the inputs are copied first."""
+        pairs = itertools.product(enumerate(self.inputs), enumerate(self.outputs))
+        return frozenset((i, o) for (i, x), (o, y) in pairs if x == y)
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Read the inputs, interpret, write the outputs."""

@@ -33,7 +33,8 @@ class ProgramSpec:
     The slots are ``n_inputs`` addresses, ``n_outputs`` addresses and the arena: 64-byte aligned, ``arena_bytes`` shared
     by all threads, then ``thread_bytes`` of scratch for each, those of thread t at ``arena + arena_bytes + t *
     thread_bytes``. The arena's content at the start of a call is undefined; it is 0 if there is none. A program that is
-    not ``parallel`` runs on the calling thread alone.
+    not ``parallel`` runs on the calling thread alone. Input i and output o may be one tensor, which the program
+    overwrites, if (i, o) is in ``in_place``; else no output may overlap with anything.
     """
 
     launches: tuple[Launch, ...]
@@ -42,6 +43,7 @@ class ProgramSpec:
     arena_bytes: int = 0
     thread_bytes: int = 0
     parallel: bool = True
+    in_place: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Program:
 
     def __init__(self, spec: ProgramSpec, runtime: Runtime) -> None:
         self.spec = spec
+        self.in_place = spec.in_place
         functions = runtime.code.addresses(launch.kernel for launch in spec.launches)
         args = [abi.words(launch.args) for launch in spec.launches]
         addresses = [functions[launch.kernel] for launch in spec.launches]

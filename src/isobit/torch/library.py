@@ -16,10 +16,10 @@ _LOWEST = -(2**63)
 SCHEMAS = (
     "words(Tensor key, SymInt n) -> Tensor",
     "adam_step_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, "
-    "Tensor(d!)[] max_exp_avg_sqs, float grad_weight, float beta2, float square_weight, float root, float eps, "
-    "float minus_step_size, float? decay, float? weight_decay, bool maximize) -> ()",
+    "Tensor(d!)[] max_exp_avg_sqs, Tensor(e!)[] steps, float lr, float beta1, float beta2, float? weight_decay, "
+    "float eps, bool decoupled, bool maximize, bool advance) -> ()",
     "sgd_step_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] buffers, float minus_lr, float? weight_decay, "
-    "float? momentum, float grad_weight, bool nesterov, bool maximize, bool first) -> ()",
+    "float? momentum, float dampening, bool nesterov, bool maximize, bool first) -> ()",
 )
 
 

@@ -1,8 +1,8 @@
 """PyTorch's optimizers while the exact arithmetic is on: one program a step instead of a dozen calls a tensor.
 
 torch.optim has each update three times: as a loop over tensors, as foreach calls and as a fused kernel. Under Isobit
-all three round alike (tests/torch/test_optimizers.py), so the first two may as well take the third, which is one
-compiled program. What the fused form does not cover keeps PyTorch's own way.
+all three round alike (tests/torch/test_optimizers.py), so all may as well be one compiled program. What that does not
+cover keeps PyTorch's own way.
 """
 
 from __future__ import annotations
@@ -15,58 +15,89 @@ import torch
 from torch.optim import adam, sgd
 
 Update = Callable[..., None]
+Arguments = Sequence[Any]
+Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Route:
-    """`module.name` is replaced; calls that `fits` accepts go to `fused`."""
+    """`module.name` is replaced; calls with `tensors` lists of tensors that `fits` accepts go to `update`."""
 
     module: Any
     name: str
-    fused: Update
-    fits: Callable[[Sequence[Any], dict[str, Any]], bool]
+    tensors: int
+    update: Callable[[Arguments, Options], None]
+    fits: Callable[[Arguments, Options], bool]
+
+
+_OWNED = frozenset({torch.Tensor, torch.nn.Parameter})
+_FLOATS = frozenset({torch.float32, torch.float64})
 
 
 def _plain(tensors: Sequence[Any]) -> bool:
     """Dense float tensors of the CPU, nothing else."""
-    return all(
-        type(t) in (torch.Tensor, torch.nn.Parameter)
-        and t.dtype in (torch.float32, torch.float64)
-        and t.device.type == "cpu"
-        and t.layout is torch.strided
-        for t in tensors
-    )
+    return all(type(t) in _OWNED and t.dtype in _FLOATS and t.is_cpu and not t.is_sparse for t in tensors)
 
 
-def _fits_adam(args: Sequence[Any], options: dict[str, Any]) -> bool:
-    params, grads, firsts, seconds, tops, steps, *_ = args
-    numbers = [options[k] for k in ("lr", "beta1", "beta2", "weight_decay", "eps")]
+def _numbers(options: Options, *names: str) -> bool:
+    return all(isinstance(options[n], (int, float)) for n in names)
+
+
+def _special(options: Options) -> bool:
+    """Whether the call asks for what only PyTorch's own loops do."""
+    return any(options.get(n) not in (None, False) for n in _SPECIAL)
+
+
+_SPECIAL = ("grad_scale", "found_inf", "differentiable", "capturable", "has_sparse_grad")
+
+
+def _fits_adam(args: Arguments, options: Options) -> bool:
+    params, grads, firsts, seconds, tops, steps = args
     return (
         bool(params)
-        and all(isinstance(x, (int, float)) for x in numbers)
-        and not (options["differentiable"] or options["capturable"])
+        and _numbers(options, "lr", "beta1", "beta2", "weight_decay", "eps")
+        and not _special(options)
         and _plain([*params, *grads, *firsts, *seconds, *tops, *steps])
+        and not any(t.dim() for t in steps)
     )
 
 
-def _fits_sgd(args: Sequence[Any], options: dict[str, Any]) -> bool:
-    params, grads, buffers, *_ = args
-    numbers = [options[k] for k in ("lr", "momentum", "weight_decay", "dampening")]
+def _adam(args: Arguments, options: Options) -> None:
+    params, grads, firsts, seconds, tops, steps = args
+    torch.ops.isobit.adam_step_(
+        params, grads, firsts, seconds, tops if options["amsgrad"] else [], steps,
+        options["lr"], options["beta1"], options["beta2"], options["weight_decay"] or None, options["eps"],
+        options["decoupled_weight_decay"], options["maximize"], True,
+    )  # fmt: skip
+
+
+def _fits_sgd(args: Arguments, options: Options) -> bool:
+    params, grads, buffers = args
     held = [b for b in buffers if b is not None]
     return (
         bool(params)
-        and all(isinstance(x, (int, float)) for x in numbers)
-        and not options["has_sparse_grad"]
+        and _numbers(options, "lr", "momentum", "weight_decay", "dampening")
+        and not _special(options)
         and (not options["momentum"] or len(held) in (0, len(params)))
         and _plain([*params, *grads, *held])
     )
 
 
+def _sgd(args: Arguments, options: Options) -> None:
+    params, grads, buffers = args
+    held = buffers if options["momentum"] else []
+    first = bool(held) and held[0] is None
+    if first:
+        held[:] = [torch.empty_like(g) for g in grads]
+    torch.ops.isobit.sgd_step_(
+        params, grads, held, -options["lr"], options["weight_decay"] or None, options["momentum"] or None,
+        options["dampening"], options["nesterov"], options["maximize"], first,
+    )  # fmt: skip
+
+
 ROUTES = (
-    Route(adam, "_single_tensor_adam", adam._fused_adam, _fits_adam),
-    Route(adam, "_multi_tensor_adam", adam._fused_adam, _fits_adam),
-    Route(sgd, "_single_tensor_sgd", sgd._fused_sgd, _fits_sgd),
-    Route(sgd, "_multi_tensor_sgd", sgd._fused_sgd, _fits_sgd),
+    *(Route(adam, f"_{form}_adam", 6, _adam, _fits_adam) for form in ("single_tensor", "multi_tensor", "fused")),
+    *(Route(sgd, f"_{form}_sgd", 3, _sgd, _fits_sgd) for form in ("single_tensor", "multi_tensor", "fused")),
 )
 
 
@@ -90,8 +121,8 @@ class OptimizerRoutes:
 
 def _routed(route: Route, original: Update) -> Update:
     def update(*args: Any, **options: Any) -> None:
-        if route.fits(args, options):
-            route.fused(*args, **options)
+        if len(args) == route.tensors and route.fits(args, options):
+            route.update(args, options)
         else:
             original(*args, **options)
 

@@ -17,7 +17,7 @@ from isobit.operators.registry import recast
 from isobit.runtime.engine import Engine, Executable
 from isobit.torch.dtypes import TO_TORCH, layout_of
 from isobit.torch.lowering import is_run_time, number_input, write_statement
-from isobit.torch.memory import OVERLAPS_ITSELF, fresh_strides, is_elementwise, overlaps_itself, span
+from isobit.torch.memory import OVERLAPS_ITSELF, fresh_strides, overlaps_itself, span
 from isobit.torch.signature import Signature
 from isobit.torch.table import Result, Statement
 
@@ -34,7 +34,7 @@ _MANY = 4  # targets from which on overlaps are looked for all at once
 class Target:
     """A tensor that the program overwrites: number `position` among the call's tensors.
 
-    Inputs in `shared` may lie right under it, as each of their elements is read only where it is overwritten.
+    Inputs in `shared` may lie right under it: the program reads their elements before it overwrites them.
     """
 
     position: int
@@ -168,13 +168,17 @@ class PlanMaker:
         moved = [recast(v, layout_of(t).dtype) for v, _, t in pairs]
         kept = [v for v in new if v is not None] + moved
         graph.outputs = [v.id for v in kept]
-        targets = [_target(graph, v.id, p, layout_of(t), layouts) for v, (_, p, t) in zip(moved, pairs, strict=True)]
+        into = [_writable(layout_of(t)) for _, _, t in pairs]
         made = [Layout(v.dtype, f[0], f[1]) for v, f in zip(new, fresh, strict=True) if v is not None and f is not None]
         executable = self.engine.compile(
             graph,
             (*layouts, *(Layout(DType.F64, (), ()) for _ in range(n_numbers))),
-            (*made, *(t.layout for t in targets)),
+            (*made, *into),
         )
+        targets = [
+            Target(p, layout, frozenset(k for k, o in executable.in_place if o == len(made) + n), span(layout))
+            for n, ((_, p, _), layout) in enumerate(zip(pairs, into, strict=True))
+        ]
         return Plan(executable, fresh, targets, layouts)
 
     def _mutated(self, result: Result, values: Sequence[Any]) -> list[tuple[Value, int, torch.Tensor]]:
@@ -212,9 +216,7 @@ def _fresh(value: Value, fake: Any) -> Fresh:
     return value.shape, fresh_strides(value.shape, tuple(fake.stride())), TO_TORCH[value.dtype]
 
 
-def _target(graph: Graph, output: int, position: int, layout: Layout, inputs: Sequence[Layout]) -> Target:
+def _writable(layout: Layout) -> Layout:
     if overlaps_itself(layout):
         raise RuntimeError(OVERLAPS_ITSELF)
-    same = [k for k, given in enumerate(inputs) if given == layout]
-    shared = frozenset(k for k in same if is_elementwise(graph, k, output))
-    return Target(position, layout, shared, span(layout))
+    return layout

@@ -1,20 +1,19 @@
-"""Fused optimizers: one program over all tensors, rounding as the single-tensor loops of torch.optim do.
+"""Optimizer steps: one program over all tensors, rounding as the single-tensor loops of torch.optim do.
 
-Hyper-parameters and steps are binary64 on the host; what Python computes from them reaches the program as run-time
-numbers, so one program serves every step.
+Hyper-parameters and the number of steps reach the program when it runs, so one program serves every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
 import torch
 
 from isobit.ir.graph import Value
 from isobit.operators import optimizers
-from isobit.operators.optimizers import AdamScalars
+from isobit.operators.optimizers import AdamSettings
+from isobit.operators.pointwise import add
 from isobit.torch.dtypes import Unowned
 from isobit.torch.lowering import Call
 from isobit.torch.table import Family, Result
@@ -26,28 +25,30 @@ Tensors = list[torch.Tensor]
 @FAMILY.statement("isobit::adam_step_")
 def adam_step(
     c: Call, params: Sequence[Value], grads: Sequence[Value], firsts: Sequence[Value], seconds: Sequence[Value],
-    greatest: Sequence[Value], grad_weight: Any, beta2: Any, square_weight: Any, root: Any, eps: Any,
-    minus_step_size: Any, decay: Any, weight_decay: Any, maximize: bool,
+    greatest: Sequence[Value], steps: Sequence[Value], lr: Any, beta1: Any, beta2: Any, weight_decay: Any, eps: Any,
+    decoupled: bool, maximize: bool, advance: bool,
 ) -> Result:  # fmt: skip
-    scalars = AdamScalars(grad_weight, beta2, square_weight, root, eps, minus_step_size, decay, weight_decay)
+    settings = AdamSettings(lr, beta1, beta2, eps, weight_decay, decoupled, maximize)
     tops: list[Value | None] = list(greatest) or [None] * len(params)
+    counts = [add(t, 1) for t in steps] if advance else steps
     new = [
-        optimizers.adam_step(p, g, m, v, top, scalars, maximize)
-        for p, g, m, v, top in zip(params, grads, firsts, seconds, tops, strict=True)
+        optimizers.adam_step(p, g, m, v, top, t, settings)
+        for p, g, m, v, top, t in zip(params, grads, firsts, seconds, tops, counts, strict=True)
     ]
     p, m, v, top = (tuple(column) for column in zip(*new, strict=True))
     writes: dict[str, Any] = {"params": p, "exp_avgs": m, "exp_avg_sqs": v}
-    return Result((), writes | ({"max_exp_avg_sqs": top} if greatest else {}))
+    writes |= {"max_exp_avg_sqs": top} if greatest else {}
+    return Result((), writes | ({"steps": tuple(counts)} if advance else {}))
 
 
 @FAMILY.statement("isobit::sgd_step_")
 def sgd_step(
     c: Call, params: Sequence[Value], grads: Sequence[Value], buffers: Sequence[Value], minus_lr: Any,
-    weight_decay: Any, momentum: Any, grad_weight: Any, nesterov: bool, maximize: bool, first: bool,
+    weight_decay: Any, momentum: Any, dampening: Any, nesterov: bool, maximize: bool, first: bool,
 ) -> Result:  # fmt: skip
     held: list[Value | None] = [None if first else b for b in buffers] or [None] * len(params)
     new = [
-        optimizers.sgd_step(p, g, b, minus_lr, weight_decay, momentum, grad_weight, nesterov, maximize)
+        optimizers.sgd_step(p, g, b, minus_lr, weight_decay, momentum, dampening, nesterov, maximize)
         for p, g, b in zip(params, grads, held, strict=True)
     ]
     p, b = (tuple(column) for column in zip(*new, strict=True))
@@ -55,19 +56,15 @@ def sgd_step(
 
 
 def _adam(
-    decoupled: bool, params: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, greatest: Tensors,
-    steps: Tensors, lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool,
-    maximize: bool, scaling: Sequence[Any],
+    decoupled: bool, lists: Sequence[Tensors], lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float,
+    amsgrad: bool, maximize: bool, scaling: Sequence[Any],
 ) -> None:  # fmt: skip
     if any(s is not None for s in scaling):
         raise Unowned("gradient scaling inside a fused optimizer is outside version 1")
-    counts = [step.item() for step in steps]
-    for count in dict.fromkeys(counts):
-        chosen = [k for k, c in enumerate(counts) if c == count]
-        columns = [[x[k] for k in chosen] for x in (params, grads, exp_avgs, exp_avg_sqs)]
-        tops = [greatest[k] for k in chosen] if amsgrad else []
-        numbers = optimizers.adam_scalars(float(lr), beta1, beta2, eps, weight_decay, count, decoupled)
-        torch.ops.isobit.adam_step_(*columns, tops, *astuple(numbers), maximize)
+    *others, greatest, steps = lists
+    tops = greatest if amsgrad else []
+    numbers = (float(lr), beta1, beta2, weight_decay or None, eps)
+    torch.ops.isobit.adam_step_(*others, tops, steps, *numbers, decoupled, maximize, False)
 
 
 @FAMILY.decomposition("_fused_adam_", "_fused_adam_.tensor_lr")
@@ -77,7 +74,7 @@ def fused_adam(
     grad_scale: Any = None, found_inf: Any = None,
 ) -> None:  # fmt: skip
     lists = (params, grads, exp_avgs, exp_avg_sqs, greatest, steps)
-    _adam(False, *lists, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, (grad_scale, found_inf))
+    _adam(False, lists, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, (grad_scale, found_inf))
 
 
 @FAMILY.decomposition("_fused_adamw_", "_fused_adamw_.tensor_lr")
@@ -87,7 +84,7 @@ def fused_adamw(
     grad_scale: Any = None, found_inf: Any = None,
 ) -> None:  # fmt: skip
     lists = (params, grads, exp_avgs, exp_avg_sqs, greatest, steps)
-    _adam(True, *lists, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, (grad_scale, found_inf))
+    _adam(True, lists, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, (grad_scale, found_inf))
 
 
 @FAMILY.decomposition("_fused_sgd_", "_fused_sgd_.tensor_lr")
@@ -99,5 +96,5 @@ def fused_sgd(
     if grad_scale is not None or found_inf is not None:
         raise Unowned("gradient scaling inside a fused optimizer is outside version 1")
     held = buffers if momentum else []
-    numbers = (-float(lr), weight_decay or None, momentum or None, 1 - dampening)
+    numbers = (-float(lr), weight_decay or None, momentum or None, dampening)
     torch.ops.isobit.sgd_step_(params, grads, held, *numbers, nesterov, maximize, is_first_step)
