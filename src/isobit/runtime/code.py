@@ -27,9 +27,10 @@ class CodeStore:
         self._lock = Lock()
         self._kernel_imports = process_symbols(MEMORY_FUNCTIONS)
         text = driver.driver_text(target)
-        self.driver = self._load_own(text, driver.SYMBOLS, process_symbols(driver.IMPORTS))
+        self.driver = self.load_text(text, driver.SYMBOLS, process_symbols(driver.IMPORTS))
         imports = entry.python_symbols() | {"isobit_execute": self.driver["isobit_execute"]}
-        self.entries = entry.EntryFactory(self._load_own(entry.ENTRY_TEXT, [entry.SYMBOL], imports)[entry.SYMBOL])
+        own = self.load_text(entry.ENTRY_TEXT, (entry.SYMBOL, entry.RUN_SYMBOL), imports)
+        self.entries, self.run = entry.EntryFactory(own[entry.SYMBOL]), own[entry.RUN_SYMBOL]
 
     def addresses(self, kernels: Iterable[KernelSource]) -> dict[KernelSource, int]:
         """The address of each kernel's function; what must be compiled is compiled on all cores.
@@ -66,6 +67,7 @@ class CodeStore:
             self._cache.put(key, code)
         return code
 
-    def _load_own(self, text: str, symbols: Sequence[str], imports: dict[str, int]) -> dict[str, int]:
+    def load_text(self, text: str, symbols: Sequence[str], imports: dict[str, int]) -> dict[str, int]:
+        """The addresses of ``symbols`` in LLVM IR that is no kernel and may use ``imports``, compiled and linked."""
         code = self._object(object_key(text, self.target), text, symbols[0], imports)
         return dict(zip(symbols, self._loader.link(code, symbols, imports, symbols[0]), strict=True))

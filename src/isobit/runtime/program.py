@@ -64,7 +64,8 @@ class Program:
     """A loaded program; any number of Python threads may run it at the same time.
 
     ``call(*addresses)`` takes the inputs' addresses, then the outputs', and is the cheapest way in: a built-in function
-    that releases the GIL. It raises TypeError for a wrong number of addresses, and MemoryError.
+    that releases the GIL. It raises TypeError for a wrong number of addresses, and MemoryError. ``address`` is the
+    native record, which lives as long as the program; ``start`` starts the workers.
     """
 
     def __init__(self, spec: ProgramSpec, runtime: Runtime) -> None:
@@ -77,7 +78,8 @@ class Program:
         slots, memory = spec.n_inputs + spec.n_outputs, (spec.arena_bytes, spec.thread_bytes)
         self._native = abi.program_words(runtime.pool.address, table, len(args), slots, *memory, spec.parallel)
         keep = (self._native, table, args, runtime.pool, runtime.code)
-        self.call = runtime.code.entries.make(ctypes.addressof(self._native), runtime.pool.start, keep)
+        self.address, self.start = ctypes.addressof(self._native), runtime.pool.start
+        self.call = runtime.code.entries.make(self.address, self.start, keep)
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on the addresses of ``n_inputs`` inputs and ``n_outputs`` outputs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import addressof, c_double
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,9 @@ from isobit.torch.holes import HoleMonitor
 from isobit.torch.library import draw_key
 from isobit.torch.lowering import map_tensors, one_dtype, tensors_in, without_floats
 from isobit.torch.memory import resize_output
-from isobit.torch.plan import Plan, PlanMaker, empty
+from isobit.torch.plan import Plan, PlanMaker
 from isobit.torch.shapes import shapes_of
+from isobit.torch.shortcut import Shortcut, ShortcutFactory
 from isobit.torch.signature import Kind, Signature, Slot, signature
 from isobit.torch.table import Statement
 
@@ -55,6 +55,7 @@ class StatementKernel:
         self.maker = PlanMaker(engine, statement, signature(functional))
         self.original = original
         self.holder = holder
+        self.shortcut: Shortcut | None = None
         self.plans: dict[Any, Entry] = {}
         self.written = () if overload is functional else _written(self.signature)
         self.numeric = tuple(_is_numeric(s, statement) for s in self.signature.slots)
@@ -72,6 +73,7 @@ class StatementKernel:
             entry = self.make(leading, args, kwargs)
             given = self.collect(leading, args, kwargs)  # an `out=` tensor may have been resized
             self.plans[given.key] = entry
+            self.remember(args, kwargs, entry)
         if type(entry) is Plan:
             return self.answer(entry.run(given.tensors, given.numbers))
         if entry is None:
@@ -119,6 +121,24 @@ class StatementKernel:
         if not floating:
             parts.append(torch.get_default_dtype())  # which integers promote to
         return Given(tuple(parts), tensors, numbers)
+
+    def remember(self, args: Sequence[Any], kwargs: Mapping[str, Any], entry: Entry) -> None:
+        """Tells the shortcut of an answer that depends on no more than the arguments."""
+        floating = any_floating([*args, *kwargs.values()])
+        if self.shortcut is not None and (entry is None or (isinstance(entry, Plan) and floating)):
+            roles = self.run_time(args, kwargs)
+            answer = self.original if entry is None else entry
+            self.shortcut.add(args, kwargs, roles, answer, self.signature.returns, in_tuple=False)
+
+    def run_time(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[bool]:
+        """Which arguments, then keywords, are numbers that the program reads: those that `collect` takes."""
+        numeric = [*self.numeric[: len(args)], *(self.numeric_by_name[n] for n in kwargs)]
+        found, floating = [], False
+        for value, may in zip((*args, *kwargs.values()), numeric, strict=True):
+            floating = floating or any_floating([value])
+            number = type(value) is float or (type(value) is int and floating)
+            found.append(may and number and repr(value) not in _LITERAL)
+        return found
 
     def answer(self, results: list[Any]) -> Any:
         """What the operator returns."""
@@ -209,21 +229,19 @@ class RandomKernel(StatementKernel):
         return self.invoke((key,), args, kwargs)
 
 
-def with_lane(kernel: StatementKernel) -> Kernel:
-    """`kernel` behind a shorter way for what small models call most: one or two tensors in, one fresh tensor out."""
+def with_shortcut(kernel: StatementKernel, factory: ShortcutFactory | None) -> Kernel:
+    """`kernel` behind native code that knows the calls it has answered; as it is, if there is no factory."""
     kinds = [s.kind for s in kernel.signature.slots]
     if kernel.statement.uniform and kinds[:2] == [Kind.TENSOR] * 2:
         return _copy_lane(kernel)
-    if kernel.written or kernel.signature.returns != 1:
+    if factory is None:
         return kernel
-    if kinds == [Kind.TENSOR]:
-        return _unary_lane(kernel)
-    if kinds[:2] == [Kind.TENSOR] * 2 and all(s.keyword for s in kernel.signature.slots[2:]):
-        return _binary_lane(kernel)
-    return kernel
+    kernel.shortcut = Shortcut(factory, kernel)
+    return kernel.shortcut.function
 
 
 def _copy_lane(kernel: StatementKernel) -> Kernel:
+    """A copy within one dtype is PyTorch's; it comes in more layouts than are worth remembering."""
     original = kernel.original
 
     def lane(target: torch.Tensor, source: Any, *rest: Any, **named: Any) -> Any:
@@ -232,76 +250,6 @@ def _copy_lane(kernel: StatementKernel) -> Kernel:
         return kernel(target, source, *rest, **named)
 
     return lane
-
-
-def _unary_lane(kernel: StatementKernel) -> Kernel:
-    known: dict[Any, Any] = {}
-
-    def lane(x: torch.Tensor) -> Any:
-        try:
-            call, fresh = known[(x.dtype, x.shape, x.stride())]
-        except KeyError:
-            result = kernel(x)
-            _remember(kernel, known, (x.dtype, x.shape, x.stride()), x)
-            return result
-        if fresh is None:
-            return call(x)
-        out = empty(*fresh)
-        call(x.data_ptr(), out.data_ptr())
-        return out
-
-    return lane
-
-
-def _binary_lane(kernel: StatementKernel) -> Kernel:
-    known: dict[Any, Any] = {}
-
-    def lane(x: Any, y: Any, **rest: Any) -> Any:
-        if type(y) is float:
-            return with_number(x, y, rest)
-        try:
-            key = (x.dtype, x.shape, x.stride(), y.dtype, y.shape, y.stride())
-            call, fresh = known[key]
-        except (AttributeError, KeyError):
-            result = kernel(x, y, **rest)
-            if not rest and isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
-                _remember(kernel, known, key, x, y)
-            return result
-        if rest:
-            return kernel(x, y, **rest)
-        if fresh is None:
-            return call(x, y)
-        out = empty(*fresh)
-        call(x.data_ptr(), y.data_ptr(), out.data_ptr())
-        return out
-
-    def with_number(x: Any, y: float, rest: dict[str, Any]) -> Any:
-        if rest or y in (0.0, 1.0):
-            return kernel(x, y, **rest)
-        key = (x.dtype, x.shape, x.stride())
-        found = known.get(key)
-        if found is None:
-            result = kernel(x, y)
-            _remember(kernel, known, key, x, y)
-            return result
-        call, fresh = found
-        out, cell = empty(*fresh), c_double(y)
-        call(x.data_ptr(), addressof(cell), out.data_ptr())
-        return out
-
-    return lane
-
-
-def _remember(kernel: StatementKernel, known: dict[Any, Any], key: Any, *args: Any) -> None:
-    """Files what a lane can do: run a plan, or call PyTorch's kernel (with no fresh result).
-
-    Where integers give floats, the default dtype counts, too, and the lane does not know it.
-    """
-    entry = kernel.plans.get(kernel.collect((), args, {}).key)
-    if entry is None:
-        known[key] = kernel.original, None
-    elif isinstance(entry, Plan) and any_floating(args):
-        known[key] = entry.call, entry.fresh[0]
 
 
 def _written(full: Signature) -> tuple[int, ...]:

@@ -27,13 +27,14 @@ from isobit.torch.kernels import (
     StatementKernel,
     decomposition_kernel,
     hole_kernel,
-    with_lane,
+    with_shortcut,
 )
 from isobit.torch.library import library as own_operators
 from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
 from isobit.torch.original import DIRECT, cpu_kernels, is_composite_implicit, original
 from isobit.torch.random import decomposition, pure_overload
+from isobit.torch.shortcut import shortcut_factory
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
 
@@ -141,7 +142,8 @@ def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, ho
     if entry.random:
         pure = pure_overload(signature(functional).name)
         return RandomKernel(engine, entry, pure, overload, original(name), holder)
-    return with_lane(StatementKernel(engine, entry, functional, overload, original(name), holder))
+    kernel = StatementKernel(engine, entry, functional, overload, original(name), holder)
+    return with_shortcut(kernel, shortcut_factory(engine))
 
 
 def _holes(named: set[str], holder: Holder) -> list[Registration]:

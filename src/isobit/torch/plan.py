@@ -59,11 +59,12 @@ class Plan:
     written. The program's outputs are the `fresh` ones (None: a result that does not exist), then the `targets`.
     """
 
-    __slots__ = ("call", "fresh", "n_inputs", "spans", "targets")
+    __slots__ = ("call", "executable", "fresh", "n_inputs", "spans", "targets")
 
     def __init__(
         self, executable: Executable, fresh: Sequence[Fresh | None], targets: Sequence[Target], inputs: Sequence[Layout]
     ) -> None:
+        self.executable = executable
         self.call = caller(executable)
         self.fresh = tuple(fresh)
         self.targets = tuple(targets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Protocol
 
 import torch
@@ -15,11 +16,13 @@ from torch import fx
 
 from isobit.ir.graph import Graph
 from isobit.ir.layout import Layout
-from isobit.runtime.engine import Engine, Executable
+from isobit.runtime.engine import Engine
 from isobit.torch.dtypes import layout_of
-from isobit.torch.plan import Fresh, empty
+from isobit.torch.plan import Fresh, Plan
+from isobit.torch.shortcut import Shortcut, shortcut_factory
 
 Registers = list[Any]
+Getter = Callable[[Registers], Any]
 
 
 class Step(Protocol):
@@ -36,10 +39,17 @@ class HostStep:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: int
+    _args: tuple[Getter, ...] = field(init=False)
+    _kwargs: dict[str, Getter] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_args", tuple(map(getter, self.args)))
+        object.__setattr__(self, "_kwargs", {k: getter(v) for k, v in self.kwargs.items()})
 
     def run(self, registers: Registers) -> None:
-        args = fill(self.args, registers)
-        registers[self.result] = self.function(*args, **{k: fill(v, registers) for k, v in self.kwargs.items()})
+        args = [get(registers) for get in self._args]
+        named = {k: get(registers) for k, get in self._kwargs.items()} if self._kwargs else {}
+        registers[self.result] = self.function(*args, **named)
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,14 @@ class Register:
     number: int
 
 
-def fill(tree: Any, registers: Registers) -> Any:
-    """`tree` with every Register replaced by what it holds."""
+def getter(tree: Any) -> Getter:
+    """Gives, of the registers, `tree` with every Register in it replaced by what it holds."""
     if isinstance(tree, Register):
-        return registers[tree.number]
-    if type(tree) in (list, tuple):
-        return type(tree)(fill(x, registers) for x in tree)
-    return tree
+        return itemgetter(tree.number)
+    if type(tree) in (list, tuple) and registers_in(tree):
+        kind, parts = type(tree), tuple(map(getter, tree))
+        return lambda registers: kind([get(registers) for get in parts])
+    return lambda registers: tree
 
 
 @dataclass
@@ -68,21 +79,31 @@ class CompiledStep:
     outputs: tuple[int, ...]
     fresh: tuple[Fresh, ...]
     out_layouts: tuple[Layout, ...]
-    programs: dict[Any, Executable] = field(default_factory=dict)
+    plans: dict[Any, Plan] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        factory = shortcut_factory(self.engine)
+        self.shortcut = Shortcut(factory, self.answer) if factory else None
+        self.call = self.shortcut.function if self.shortcut else self.answer
 
     def run(self, registers: Registers) -> None:
-        tensors = [registers[k] for k in self.inputs]
-        key = tuple([(t.shape, t.stride()) for t in tensors])
-        program = self.programs.get(key) or self.compile(key, tensors)
-        results = [empty(*f) for f in self.fresh]
-        program.run([t.data_ptr() for t in tensors], [r.data_ptr() for r in results])
+        results = self.call(*[registers[k] for k in self.inputs])
         for k, result in zip(self.outputs, results, strict=True):
             registers[k] = result
 
-    def compile(self, key: Any, tensors: Sequence[torch.Tensor]) -> Executable:
+    def answer(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The step's results; the way of calls that the shortcut does not know."""
+        key = tuple([(t.shape, t.stride()) for t in tensors])
+        plan = self.plans.get(key) or self.compile(key, tensors)
+        return plan.run(tensors, ())
+
+    def compile(self, key: Any, tensors: Sequence[torch.Tensor]) -> Plan:
         layouts = tuple(layout_of(t) for t in tensors)
-        program = self.programs[key] = self.engine.compile(self.graph, layouts, self.out_layouts)
-        return program
+        executable = self.engine.compile(self.graph, layouts, self.out_layouts)
+        plan = self.plans[key] = Plan(executable, self.fresh, (), layouts)
+        if self.shortcut:
+            self.shortcut.add(tensors, {}, [False] * len(tensors), plan, len(self.fresh), in_tuple=True)
+        return plan
 
 
 @dataclass(frozen=True)
@@ -94,6 +115,10 @@ class Program:
     n_registers: int
     constants: tuple[tuple[int, Any], ...]
     outputs: Any
+    answer: Getter = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answer", getter(self.outputs))
 
     def __call__(self, args: list[Any]) -> Any:
         """Takes a list of inputs, which it empties, as PyTorch's boxed calling convention has it."""
@@ -106,7 +131,7 @@ class Program:
             step.run(registers)
             for k in dead:
                 registers[k] = None
-        return fill(self.outputs, registers)
+        return self.answer(registers)
 
     def boxed(self) -> Callable[[list[Any]], Any]:
         """The program as a function that is marked as PyTorch wants it."""
