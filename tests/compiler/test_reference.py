@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isobit.arithmetic.dtypes import DType
 from isobit.codegen.target import host_levels
+from isobit.ir.expr import axes
 from isobit.ir.graph import Graph, Input
 from isobit.ir.interpreter import interpret
 from isobit.ir.layout import Layout
@@ -58,3 +60,37 @@ def assert_same_bits(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> N
     unsigned = f"u{want.dtype.itemsize}"
     same = np.ascontiguousarray(want).view(unsigned) == np.ascontiguousarray(got).view(unsigned)
     assert (same | both_nan).all(), f"want {want[~(same | both_nan)][:4]}, got {got[~(same | both_nan)][:4]}"
+
+
+@pytest.mark.parametrize("length", [40, 700])
+def test_a_long_chain_of_shared_values(length: int) -> None:
+    """Each value is used twice: as many paths as 2^length lead through it, and no stack is as deep as the chain."""
+    g = Graph()
+    x = g.input(DType.F32, (50,))
+    y = x
+    for _ in range(length):
+        (i,) = axes(50)
+        y = g.map((i,), y[i] * y[i] * 0.25 + y[i] * 0.5)
+    g.outputs = [y.id]
+    start = np.linspace(-1, 1, 50, dtype=np.float32)
+    flat = Layout(DType.F32, (50,), (1,))
+    program = Engine(EngineOptions(threads=1)).compile(g, (flat,), (flat,))
+    got = np.empty(50, np.float32)
+    program.run([start.ctypes.data], [got.ctypes.data])
+    assert_same_bits(np.asarray(interpret(g, [start])[0]), got)
+
+
+def test_a_long_chain_of_kernels() -> None:
+    """A thousand kernels, each reading the one before."""
+    g = Graph()
+    y = g.input(DType.F32, (8,))
+    for _ in range(1100):
+        (i,) = axes(8)
+        y = g.map((i,), y.at(7 - i) + 1.0)
+    g.outputs = [y.id]
+    start = np.arange(8, dtype=np.float32)
+    flat = Layout(DType.F32, (8,), (1,))
+    program = Engine(EngineOptions(threads=1)).compile(g, (flat,), (flat,))
+    got = np.empty(8, np.float32)
+    program.run([start.ctypes.data], [got.ctypes.data])
+    assert got.tolist() == [x + 1100.0 for x in start]

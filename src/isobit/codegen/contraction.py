@@ -7,6 +7,7 @@ one term per index class, so packing needs nothing but tables of offsets. Sizes,
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from isobit.arithmetic.dtypes import DType
 from isobit.codegen.contraction_driver import define_driver
@@ -15,11 +16,12 @@ from isobit.codegen.contraction_pack import define_offsets, define_pack, define_
 from isobit.codegen.contraction_plan import MAX_AXES, WIDE_PANELS, contraction_args, contraction_needs, tile_for
 from isobit.codegen.contraction_tile import define_direct, define_dot_row, define_tile
 from isobit.codegen.emit import Module
+from isobit.codegen.expr import Numbering
 from isobit.codegen.kernel import KernelSource
 from isobit.codegen.target import Target
 from isobit.ir.kernel import Contraction
 
-__all__ = ["contraction_args", "contraction_needs", "lower_contraction"]
+__all__ = ["contraction_args", "contraction_key", "contraction_needs", "lower_contraction"]
 
 _ELEMENTS = {DType.F32: "float", DType.F64: "double"}
 _SYMBOL = "contraction"
@@ -37,6 +39,13 @@ def lower_contraction(c: Contraction, target: Target) -> tuple[KernelSource, ...
     text = _module(c, target).text()
     symbol = f"{_SYMBOL}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return (KernelSource(symbol, text.replace(f"@{_SYMBOL}(", f"@{symbol}(")),)
+
+
+def contraction_key(c: Contraction) -> str:
+    """Equal for contractions of one structure; made in time linear in the epilogue's distinct expressions."""
+    number = Numbering()
+    stores = [(s.target, number(s.value), s.row) for s in c.stores]
+    return repr((replace(c, stores=()), stores, list(number.keys())))
 
 
 def _module(c: Contraction, target: Target) -> Module:

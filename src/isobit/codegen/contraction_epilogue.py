@@ -46,6 +46,7 @@ class _Epilogue:
     def __init__(self, f: Builder, c: Contraction, tile: Tile, element: str, size: int) -> None:
         self.f, self.c, self.tile, self.element, self.size = f, c, tile, element, size
         self.numbering = Numbering()
+        self.invariant: dict[int, bool] = {}
         self.dummy = f.alloca("i64", 8)
         tables = range(len(c.operands) + len(c.linears))
         self.tables = [_Table.load(f, index) for index in tables]  # here, as no store can change them: LLVM cannot know
@@ -89,6 +90,12 @@ class _Epilogue:
 
     def _row_invariant(self, e: Expr) -> bool:
         """Whether `e` is the same in all rows of a tile."""
+        number = self.numbering(e)
+        if number not in self.invariant:
+            self.invariant[number] = self._is_row_invariant(e)
+        return self.invariant[number]
+
+    def _is_row_invariant(self, e: Expr) -> bool:
         if isinstance(e, Temp):
             return False
         if isinstance(e, Position):

@@ -9,11 +9,11 @@ from isobit.codegen.memory import Memory
 from isobit.codegen.nest_frame import Launch, NestFrame, my_units
 from isobit.codegen.nest_inner import InnerNest
 from isobit.codegen.nest_outer import OuterNest
-from isobit.codegen.nest_plan import nest_values, plan_nest, row_lanes
+from isobit.codegen.nest_plan import nest_key, nest_values, plan_nest, row_lanes
 from isobit.codegen.target import Target
 from isobit.ir.kernel import Nest
 
-__all__ = ["nest_kernel", "row_lanes"]
+__all__ = ["nest_kernel", "nest_key", "row_lanes"]
 
 
 def nest_kernel(nest: Nest, target: Target) -> KernelSource:

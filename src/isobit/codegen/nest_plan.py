@@ -206,8 +206,17 @@ def _cost(e: Expr, nest: Nest, lanes: int) -> int:
     return 2
 
 
+def nest_key(nest: Nest) -> str:
+    """Equal for nests of one structure; made in time linear in their distinct expressions."""
+    return _structure(nest, Numbering())
+
+
 def _symbol(nest: Nest, number: Numbering) -> str:
-    """A name from the structure: expressions by number, so that shared ones are written once."""
+    return "nest_" + hashlib.sha256(_structure(nest, number).encode()).hexdigest()[:20]
+
+
+def _structure(nest: Nest, number: Numbering) -> str:
+    """Expressions by number, so that shared ones are written once."""
     stages: list[object] = []
     for stage in nest.stages:
         stores = [(s.target, number(s.value), s.row) for s in stage.stores]
@@ -219,5 +228,4 @@ def _symbol(nest: Nest, number: Numbering) -> str:
     operands = [(str(o.dtype), o.steps) for o in nest.operands]
     shape = (nest.n_outer, nest.n_inner, nest.vector, nest.guards, nest.n_dynamic, nest.segment)
     rows = [str(d) for d in nest.rows]
-    whole = (shape, operands, [x.steps for x in nest.linears], rows, stages, list(number.keys()))
-    return "nest_" + hashlib.sha256(repr(whole).encode()).hexdigest()[:20]
+    return repr((shape, operands, [x.steps for x in nest.linears], rows, stages, list(number.keys())))

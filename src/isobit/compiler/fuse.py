@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from isobit.compiler.outputs import providers
 from isobit.compiler.simplify import Program, expressions, sources
-from isobit.ir.expr import Affine, Axis, Const, Expr, Load, Op, loads, walk
+from isobit.ir.expr import Affine, Axis, Const, Expr, Load, Op, children, loads, walk
 from isobit.ir.graph import Assemble, Contract, Input, Map, Node, Reduce, Reshape
 from isobit.ir.ops import ELEMENTARY
 
@@ -23,6 +23,8 @@ BIG_RUN = 32768
 FEW_ROWS = 8
 MAX_ROW = 1 << 20
 """Elements of the longest inner run whose intermediate values are kept per thread."""
+MAX_DEPTH = 100
+"""Operations one after another in one kernel; the passes and LLVM walk expressions recursively."""
 SEGMENTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "m2"})
 
 
@@ -74,6 +76,7 @@ class _Fuser:
         self.groups: list[Group] = []
         self.home: dict[int, Group] = {}
         self.needs: dict[int, set[int]] = {}
+        self.depths: dict[int, int] = {}
 
     def run(self) -> list[Group]:
         for node in self.p.nodes.values():
@@ -86,7 +89,7 @@ class _Fuser:
         if not isinstance(node.stmt, Contract):
             for group in self._candidates(node):
                 member = try_join(group, node)
-                if member is not None and self._acyclic(group, node):
+                if member is not None and self._acyclic(group, node) and self._depth(node, group) <= MAX_DEPTH:
                     self._add(group, member)
                     return
         self._found(node)
@@ -111,7 +114,14 @@ class _Fuser:
             group.big = _is_big(group.outer, group.inner, stmt.kind)
         self._add(group, Member(node, bind, isinstance(stmt, Reduce), 0))
 
+    def _depth(self, node: Node, group: Group) -> int:
+        """Operations one after another from what the group reads to `node`'s value."""
+        stmt = node.stmt
+        below = max((self.depths[s] for s in sources(stmt) if s in group.members), default=0)
+        return below + max((depth(e) for e in expressions(stmt)), default=0)
+
     def _add(self, group: Group, member: Member) -> None:
+        self.depths[member.node.id] = self._depth(member.node, group)
         group.members[member.node.id] = member
         self.home[member.node.id] = group
         for h in self._needed(member.node):
@@ -141,15 +151,14 @@ class _Fuser:
     def _ordered(self) -> list[Group]:
         done: dict[int, Group] = {}
 
-        def visit(g: Group) -> None:
-            if g.id in done:
-                return
-            for h in sorted(self.needs[g.id]):
-                visit(self.groups[h])
-            done[g.id] = g
-
-        for g in self.groups:
-            visit(g)
+        todo = list(reversed(self.groups))
+        while todo:
+            g = todo[-1]
+            missing = [self.groups[h] for h in sorted(self.needs[g.id], reverse=True) if h not in done]
+            if g.id in done or not missing:
+                done[todo.pop().id] = g
+            else:
+                todo += missing
         return list(done.values())
 
 
@@ -277,6 +286,21 @@ def _split(group: Group, node: Node, stmt: Reduce, bind: dict[Axis, Axis], level
 
 
 _COSTS = {"div": 4, "sqrt": 6, "floordiv": 20, "mod": 20, "philox": 60} | dict.fromkeys(ELEMENTARY, 20)
+
+
+def depth(e: Expr) -> int:
+    """The longest chain of operations in `e`."""
+    found: dict[int, int] = {}
+    todo = [e]
+    while todo:
+        x = todo[-1]
+        missing = [c for c in children(x) if id(c) not in found]
+        if missing:
+            todo += missing
+        else:
+            found[id(x)] = isinstance(x, Op) + max((found[id(c)] for c in children(x)), default=0)
+            todo.pop()
+    return found[id(e)]
 
 
 def cost(e: Expr) -> int:

@@ -9,7 +9,7 @@ from isobit.compiler.fuse import Group, Member, cost
 from isobit.compiler.operands import OperandTable
 from isobit.compiler.simplify import Program, expressions
 from isobit.compiler.storage import Storage
-from isobit.ir.expr import Affine, Axis, Coord, Expr, Load, Op
+from isobit.ir.expr import Affine, Axis, Coord, Expr, Load, Op, loads
 from isobit.ir.graph import Map, Reduce
 from isobit.ir.kernel import Fetch, Fold, Loop, Point, RowElement, Store, Temp
 
@@ -154,7 +154,7 @@ class GroupBody:
             self.row_dtypes.append(self.p.nodes[i].dtype)
 
     def _full_sources(self, m: Member) -> list[int]:
-        found = {x.source for e in expressions(m.node.stmt) for x in _loads(e)}
+        found = {x.source for e in expressions(m.node.stmt) for x in loads(e)}
         return [s for s in found if s in self.group.members and not self.group.members[s].row]
 
     def _recompute_cost(self, i: int) -> int:
@@ -163,19 +163,3 @@ class GroupBody:
             own = sum(cost(e) for e in expressions(m.node.stmt))
             self._costs[i] = own + sum(self._recompute_cost(s) for s in self._full_sources(m) if s not in self.stored)
         return self._costs[i]
-
-
-def _loads(e: Expr) -> list[Load]:
-    found: list[Load] = []
-    todo, seen = [e], set()
-    while todo:
-        x = todo.pop()
-        if id(x) in seen:
-            continue
-        seen.add(id(x))
-        if isinstance(x, Load):
-            found.append(x)
-            todo += [i for i in x.index if isinstance(i, Expr)]
-        elif isinstance(x, Op):
-            todo += x.args
-    return found

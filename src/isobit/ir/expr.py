@@ -249,10 +249,15 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """All nodes below and including `e`, each occurrence once per path."""
-    yield e
-    for c in children(e):
-        yield from walk(c)
+    """All nodes below and including `e`, before what they are made of; shared ones once."""
+    seen: set[int] = set()
+    todo = [e]
+    while todo:
+        x = todo.pop()
+        if id(x) not in seen:
+            seen.add(id(x))
+            yield x
+            todo += reversed(children(x))
 
 
 def loads(e: Expr) -> list[Load]:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isobit.codegen.contraction import contraction_args, contraction_needs, lower_contraction
+from isobit.codegen.contraction import contraction_args, contraction_key, contraction_needs, lower_contraction
 from isobit.codegen.kernel import KernelSource
-from isobit.codegen.nest import nest_kernel, row_lanes
+from isobit.codegen.nest import nest_kernel, nest_key, row_lanes
 from isobit.codegen.target import Target, host_target
 from isobit.compiler.pipeline import Plan, compile_graph
 from isobit.ir.graph import Graph
@@ -73,8 +73,8 @@ class Linker:
 
     def __init__(self, target: Target, threads: int) -> None:
         self.target, self.threads = target, threads
-        self._nests: dict[Nest, KernelSource] = {}
-        self._contractions: dict[Contraction, tuple[KernelSource, ...]] = {}
+        self._nests: dict[str, KernelSource] = {}
+        self._contractions: dict[str, tuple[KernelSource, ...]] = {}
 
     def link(self, plan: Plan) -> ProgramSpec:
         """All launches of a plan with their argument arrays, and the sizes of the arena's regions."""
@@ -109,14 +109,16 @@ class Linker:
         return list(zip(self._contraction(call.contraction), args, strict=True))
 
     def _nest(self, nest: Nest) -> KernelSource:
-        if nest not in self._nests:
-            self._nests[nest] = nest_kernel(nest, self.target)
-        return self._nests[nest]
+        key = nest_key(nest)
+        if key not in self._nests:
+            self._nests[key] = nest_kernel(nest, self.target)
+        return self._nests[key]
 
     def _contraction(self, c: Contraction) -> tuple[KernelSource, ...]:
-        if c not in self._contractions:
-            self._contractions[c] = lower_contraction(c, self.target)
-        return self._contractions[c]
+        key = contraction_key(c)
+        if key not in self._contractions:
+            self._contractions[key] = lower_contraction(c, self.target)
+        return self._contractions[key]
 
 
 @dataclass(frozen=True)
