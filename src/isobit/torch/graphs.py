@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,25 +25,27 @@ from isobit.torch.segments import (
     CompiledStep,
     HostStep,
     Program,
+    Register,
     Step,
     as_registers,
     registers_in,
 )
 from isobit.torch.signature import Signature, signature
-from isobit.torch.table import Builder, Decomposition, Entry, Pass, Statement, Table
+from isobit.torch.table import Builder, Check, Decomposition, Entry, Pass, Statement, Table
 
 
 class GraphCompiler:
-    """Compiles one traced graph. `monitor` gives the hole monitor at the time a hole runs. `host_views`: results that
-    are views of others are made by PyTorch, so that they share memory; else they are computed like the rest."""
+    """Compiles one traced graph. `monitor` gives the hole monitor at the time a hole runs. `host_steps`: results that
+    are views of others are made by PyTorch, so that they share memory, and operators' checks run; else such results are
+    computed like the rest, and nothing is checked."""
 
     def __init__(
-        self, engine: Engine, table: Table, monitor: Callable[[], HoleMonitor], *, host_views: bool = True
+        self, engine: Engine, table: Table, monitor: Callable[[], HoleMonitor], *, host_steps: bool = True
     ) -> None:
         self.engine = engine
         self.table = table
         self.monitor = monitor
-        self.host_views = host_views
+        self.host_steps = host_steps
 
     def __call__(self, module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
         return self.program(module).boxed()
@@ -68,6 +71,7 @@ class _Builder:
         self.module = module
         self.nodes = list(module.graph.nodes)
         self.numbers: dict[fx.Node, int] = {}
+        self.registers = 0
         self.steps: list[Step] = []
         self.reads: list[list[int]] = []
         self.constants: list[tuple[int, Any]] = []
@@ -79,10 +83,16 @@ class _Builder:
         for node in self.nodes:
             self.add(node)
         dead = _last_uses(self.reads, set(registers_in(self.outputs)))
-        return Program(tuple(self.steps), dead, len(self.numbers), tuple(self.constants), self.outputs)
+        return Program(tuple(self.steps), dead, self.registers, tuple(self.constants), self.outputs)
 
     def number(self, node: fx.Node) -> int:
-        return self.numbers.setdefault(node, len(self.numbers))
+        if node not in self.numbers:
+            self.numbers[node] = self.register()
+        return self.numbers[node]
+
+    def register(self) -> int:
+        self.registers += 1
+        return self.registers - 1
 
     def add(self, node: fx.Node) -> None:
         if node.op == "placeholder":
@@ -108,6 +118,8 @@ class _Builder:
         reason = None if entry is not None or _is_harmless(node) else UNNAMED
         if isinstance(entry, (Statement, Pass)) and entry.build is not None:
             try:
+                if isinstance(entry, Statement) and entry.check and self.compiler.host_steps:
+                    self.check(node, entry.check)
                 self.write(node, entry.build)
                 return
             except Unowned as error:
@@ -138,6 +150,15 @@ class _Builder:
         many = isinstance(node.meta["val"], (list, tuple))
         piece.values[node] = tuple(result.outputs) if many else result.outputs[0]
         piece.written.append(node)
+
+    def check(self, node: fx.Node, check: Check) -> None:
+        """A step before the piece that refuses what the statement would compute with."""
+        values = signature(node.target).bind(node.args, node.kwargs)
+        tensor: fx.Node = values[check.slot]
+        self.materialise(tensor)
+        metas = [fx.map_arg(_plain(v), lambda n: n.meta["val"]) for v in values]
+        register = self.number(tensor)
+        self.push(HostStep(partial(check.function, metas), (Register(register),), {}, self.register()), [register])
 
     def operands(self, values: Sequence[Any], sig: Signature) -> list[Any]:
         """Slot values with nodes replaced by values of the piece's graph, declaring inputs as they are needed."""
@@ -208,7 +229,7 @@ class _Builder:
 
     def is_view_of_held(self, node: fx.Node) -> bool:
         """Whether the node is a chain of views of a tensor that a register holds: then no element need move."""
-        if not (self.compiler.host_views and _is_view(node)):
+        if not (self.compiler.host_steps and _is_view(node)):
             return False
         return node.args[0] in self.held or self.is_view_of_held(node.args[0])  # type: ignore[arg-type]
 
@@ -223,7 +244,7 @@ class _Builder:
     def close(self, nodes: list[fx.Node]) -> None:
         """Ends the piece: it computes `nodes` into registers."""
         piece, self.piece = self.piece, _Piece()
-        moved = [n for n in nodes if self.compiler.host_views and _is_view(n) and self.root(n) in piece.values]
+        moved = [n for n in nodes if self.compiler.host_steps and _is_view(n) and self.root(n) in piece.values]
         direct = list(dict.fromkeys([n for n in nodes if n not in moved] + [self.root(n) for n in moved]))
         direct = [n for n in direct if n not in self.held]
         if direct:

@@ -18,7 +18,7 @@ from isobit.torch.plan import Plan, PlanMaker
 from isobit.torch.shapes import shapes_of
 from isobit.torch.shortcut import Shortcut, ShortcutFactory
 from isobit.torch.signature import Kind, Signature, Slot, signature
-from isobit.torch.table import Statement
+from isobit.torch.table import Check, Statement
 
 Kernel = Callable[..., Any]
 Entry = Plan | str | None  # a plan; why the call is a hole; None: exact on PyTorch's kernel
@@ -234,10 +234,19 @@ def with_shortcut(kernel: StatementKernel, factory: ShortcutFactory | None) -> K
     kinds = [s.kind for s in kernel.signature.slots]
     if kernel.statement.uniform and kinds[:2] == [Kind.TENSOR] * 2:
         return _copy_lane(kernel)
-    if factory is None:
-        return kernel
-    kernel.shortcut = Shortcut(factory, kernel)
-    return kernel.shortcut.function
+    if factory is not None:
+        kernel.shortcut = Shortcut(factory, kernel)
+    fast = kernel.shortcut.function if kernel.shortcut else kernel
+    return _checked(kernel, kernel.statement.check, fast) if kernel.statement.check else fast
+
+
+def _checked(kernel: StatementKernel, check: Check, run: Kernel) -> Kernel:
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        values = kernel.signature.bind(args, kwargs)
+        check.function(values, values[check.slot])
+        return run(*args, **kwargs)
+
+    return checked
 
 
 def _copy_lane(kernel: StatementKernel) -> Kernel:

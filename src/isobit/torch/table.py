@@ -10,7 +10,7 @@ Everything that is not named is a hole. The in-place and `out=` variants follow 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +28,23 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Check:
+    """`function(values, tensor)` raises where the tensor in slot `slot` holds what the operator must refuse.
+
+    `values` are the arguments in schema order, tensors among them perhaps without data.
+    """
+
+    slot: int
+    function: Callable[[Sequence[Any], Any], None]
+
+
+@dataclass(frozen=True)
 class Statement:
     """`build(call, *slots)` writes the graph; slots come in schema order, see lowering.Call.
 
     `static`: number slots that shape the graph. `uniform`: exact on PyTorch's kernel where all dtypes are one.
     `mutates`: arguments that the functional form overwrites. `in_place`: the in-place operator's name where it is
-    not the functional one and an underscore. `random`: the first slot is the key, see random.py.
+    not the functional one and an underscore. `random`: the first slot is the key, see random.py. `check` runs before.
     """
 
     name: str
@@ -43,6 +54,7 @@ class Statement:
     mutates: tuple[str, ...] = ()
     in_place: str | None = None
     random: bool = False
+    check: Check | None = None
 
 
 @dataclass(frozen=True)
@@ -78,13 +90,13 @@ class Family:
 
     def statement(
         self, *names: str, static: Iterable[str] = (), uniform: bool = False, mutates: Iterable[str] = (),
-        in_place: str | None = None, random: bool = False,
+        in_place: str | None = None, random: bool = False, check: Check | None = None,
     ) -> Callable[[Builder], Builder]:  # fmt: skip
         """Files the decorated builder as the statement of every overload in `names`."""
 
         def file(build: Builder) -> Builder:
             for name in names:
-                entry = Statement(name, build, frozenset(static), uniform, tuple(mutates), in_place, random)
+                entry = Statement(name, build, frozenset(static), uniform, tuple(mutates), in_place, random, check)
                 self.entries.append(entry)
             return build
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from isobit.ir.graph import Value
 from isobit.operators import losses, norms, pointwise, softmax, views
 from isobit.torch.lowering import Call
-from isobit.torch.table import Family, Result
+from isobit.torch.table import Check, Family, Result
 
 FAMILY = Family()
 Maybe = Value | None
@@ -179,7 +181,17 @@ def bce_with_logits_loss(c: Call, x: Value, y: Value, w: Maybe, pos_weight: Mayb
     return losses.bce_with_logits_loss(x, y, w, pos_weight, REDUCTIONS[reduction])
 
 
-@FAMILY.statement("nll_loss_forward", "nll_loss2d_forward")
+def _classes_exist(values: Sequence[Any], target: torch.Tensor) -> None:
+    """Raises IndexError, as PyTorch does, for a target that is no class and not `ignore_index`."""
+    scores, ignore, given = values[0], values[4], target.numpy()
+    classes = scores.shape[1 if scores.dim() > 1 else 0]
+    if given.size and not (given.min() >= 0 and given.max() < classes):
+        wrong = given[((given < 0) | (given >= classes)) & (given != ignore)]
+        if wrong.size:
+            raise IndexError(f"Target {wrong[0]} is out of bounds: there are {classes} classes.")
+
+
+@FAMILY.statement("nll_loss_forward", "nll_loss2d_forward", check=Check(1, _classes_exist))
 def nll_loss(c: Call, x: Value, target: Value, w: Maybe, reduction: int, ignore: int) -> Any:
     return losses.nll_loss(x, target, w, REDUCTIONS[reduction], ignore)
 

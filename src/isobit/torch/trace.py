@@ -65,7 +65,7 @@ def trace_model(model: torch.nn.Module, example_inputs: Sequence[Any]) -> Traced
     _refuse_mutation(exported)
     names = _placeholders(exported)
     engine = Engine(EngineOptions(reference=True))  # nothing is run: only the graph is wanted
-    compiler = GraphCompiler(engine, table(), HoleMonitor, host_views=False)
+    compiler = GraphCompiler(engine, table(), HoleMonitor, host_steps=False)
     program = compiler.program(exported.graph_module)
     step = _only_step(program)
     return _assembled(exported, program, step, names)
