@@ -195,8 +195,9 @@ def start_endless(folder: Path) -> subprocess.Popen[str]:
     write(folder, "endless.py", ENDLESS)
     pipe = subprocess.PIPE
     child = subprocess.Popen(
-        command("run", *PLAIN, "endless.py"), cwd=folder, env=environment(), stdout=pipe, stderr=pipe, text=True
-    )
+        command("run", *PLAIN, "endless.py"), cwd=folder, env=environment(), stdout=pipe, stderr=pipe, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # background jobs ignore it
+    )  # fmt: skip
     assert child.stdout is not None and child.stdout.readline() == "begun\n"
     return child
 

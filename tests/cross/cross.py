@@ -71,6 +71,11 @@ class _Watched:
     outputs: tuple[Layout, ...]
     made: list[Recorded]
 
+    @property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        pairs: frozenset[tuple[int, int]] = self.inner.in_place
+        return pairs
+
     def run(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         before = tuple(_bytes(a, lay) for a, lay in zip(inputs, self.inputs, strict=True))
         self.inner.run(inputs, outputs)

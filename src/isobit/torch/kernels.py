@@ -25,6 +25,8 @@ Entry = Plan | str | None  # a plan; why the call is a hole; None: exact on PyTo
 Tensors = Sequence[torch.Tensor]
 
 _TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+MAX_PLANS = 4096
+"""Plans of one operator; then the oldest goes. A script that calls it in more shapes makes some of them again."""
 _LITERAL = frozenset({"0.0", "1.0", "0", "1", "False", "True"})
 
 
@@ -72,6 +74,8 @@ class StatementKernel:
         except KeyError:
             entry = self.make(leading, args, kwargs)
             given = self.collect(leading, args, kwargs)  # an `out=` tensor may have been resized
+            if len(self.plans) == MAX_PLANS:
+                del self.plans[next(iter(self.plans))]
             self.plans[given.key] = entry
             self.remember(args, kwargs, entry)
         if type(entry) is Plan:
