@@ -84,3 +84,12 @@ def test_no_entry_names_an_operator_that_pytorch_lacks() -> None:
     with isobit.exact():
         pass  # which defines Isobit's own operators
     assert [name for name, _ in table() if not has_overload(name)] == []
+
+
+def test_inductor_by_name_is_a_hole_and_outside_nothing_is_changed(capfd: pytest.CaptureFixture[str]) -> None:
+    before = torch.compile
+    with isobit.exact() as layer:
+        torch.compile(torch.sin, backend="inductor")
+        assert layer.monitor.counts == {"torch.compile(backend='inductor')": 1}
+    assert torch.compile is before
+    assert "Inductor generates kernels of its own" in capfd.readouterr().err

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import isobit
+from isobit.torch.holes import HoleError
 from tests.laws.values import assert_same, place
 
 
@@ -27,9 +28,27 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     return torch.compile(function, backend="isobit", **options)
 
 
-@pytest.mark.skip(reason="isobit as the default backend of a script's own torch.compile: issue 3")
 def test_a_scripts_own_compile() -> None:
     """torch.compile without a backend goes to Inductor, past every override."""
+    x = torch.randn(3, 1000)
+
+    def function(x: Tensor) -> Tensor:
+        return x.exp().sum(1) @ x
+
+    @torch.compile(mode="max-autotune", fullgraph=True)
+    def decorated(x: Tensor) -> Tensor:
+        return function(x)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(x)
+
+    model = Model()
+    model.compile()
+    for other in (torch.compile(function), decorated, model, torch.compile(Model(), backend="aot_eager")):
+        assert_same([function(x)], [other(x)])
+    with pytest.raises(HoleError, match="inductor"):
+        torch.compile(function, backend="inductor")
 
 
 # Random draws ------------------------------------------------------------------------------------------------------

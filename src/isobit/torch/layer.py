@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from isobit.runtime.engine import Engine, EngineOptions
+from isobit.torch.compile_default import CompileDefault
 from isobit.torch.events import Event
 from isobit.torch.holes import UNNAMED, HoleMonitor
 from isobit.torch.kernels import (
@@ -190,6 +191,7 @@ class _Stack:
         self.installed: Override | None = None
         self.flags: Flags | None = None
         self.optimizers = OptimizerRoutes()
+        self.compile = CompileDefault(self.report)
         self.lock = threading.RLock()
 
     def push(self, layer: ExactLayer) -> None:
@@ -220,10 +222,17 @@ class _Stack:
             self.flags = Flags.read()
             Flags(mkldnn=False, nnpack=False, mha=False).write()
             self.optimizers.install()
+            self.compile.install()
         elif not on and self.flags is not None:
             self.flags.write()
             self.flags = None
             self.optimizers.remove()
+            self.compile.remove()
+
+    def report(self, name: str, reason: str) -> None:
+        """A hole that no kernel reports."""
+        if self.layers:
+            self.layers[-1].monitor.report(name, reason)
 
 
 @dataclass(frozen=True)
