@@ -98,6 +98,14 @@ def test_a_trained_step_on_compiled_code(compiled: ExactLayer) -> None:
     assert not compiled.monitor.counts
 
 
+def test_literal_factors_of_a_contraction(compiled: ExactLayer) -> None:
+    def products(w: Tensor, x: Tensor) -> Tensor:
+        return x @ (torch.zeros(6, 4) @ w) + F.linear(torch.ones(5, 3), w) @ w
+
+    both(lambda: Function(products, 4, 3), torch.randn(5, 6))
+    assert not compiled.monitor.counts
+
+
 def test_without_the_eager_layer() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     x = torch.randn(5, 6)

@@ -118,12 +118,14 @@ def _split_view(src: Node, shape: tuple[int, ...]) -> Map | None:
 
 
 def read_through_views(p: Program) -> Program:
-    """Loads of views and of literals become loads of what stands behind them."""
+    """Loads of views and of literals become what stands behind them; a contraction reads literals from memory."""
     nodes: Nodes = {}
     for i, n in p.nodes.items():
+        literals = not isinstance(n.stmt, Contract)
 
-        def behind(e: Expr, nodes: Nodes = nodes) -> Expr:
-            return _through(e, nodes) if isinstance(e, Load) else e
+        def behind(e: Expr, nodes: Nodes = nodes, literals: bool = literals) -> Expr:
+            found = _through(e, nodes) if isinstance(e, Load) else e
+            return found if literals or isinstance(found, Load) else e
 
         stmt = map_expressions(n.stmt, lambda e, b=behind: rewrite(e, b))  # type: ignore[misc]
         if isinstance(stmt, Reshape):
