@@ -14,7 +14,7 @@ import pytest
 from isobit.codegen.target import host_levels
 from isobit.record.store import Run, Store, open_run
 from isobit.record.trace import read_steps
-from tests.cli.programs import ENDLESS, command, environment, isobit, plain_python, project, write
+from tests.cli.programs import ENDLESS, ROOT, command, environment, isobit, plain_python, project, write
 
 PLAIN = ("--plain", "--threads", "1")
 
@@ -159,6 +159,44 @@ def test_a_crash_looks_as_under_plain_python(tmp_path: Path) -> None:
     assert (done.returncode, script_lines(done.stderr)) == (1, theirs.stderr)
     run = latest(tmp_path)
     assert (run.status, run.manifest.exit_code, run.manifest.error) == ("failed", 1, "KeyError: 'outer'")
+
+
+ANNOTATED = """\
+import dataclasses
+
+@dataclasses.dataclass
+class Settings:
+    rate: float = 0.1
+
+print(dataclasses.fields(Settings)[0].type)
+"""
+ODD_CRASHES = {
+    "a traceback as deep as the stack": (
+        "def f():\n    f()\n\nf()\n",
+        "RecursionError: maximum recursion depth exceeded",
+    ),
+    "an error that cannot be printed": (
+        "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise Odd\n",
+        "Odd: <exception str() failed>",
+    ),
+    "half a character": ('raise ValueError("\\ud83d")\n', "ValueError: \\ud83d"),
+}
+
+
+def test_annotations_are_what_they_are_under_plain_python(tmp_path: Path) -> None:
+    """`compile()` hands on the __future__ imports of its caller unless told not to."""
+    write(tmp_path, "annotated.py", ANNOTATED)
+    assert isobit("run", *PLAIN, "annotated.py", cwd=tmp_path).stdout == "<class 'float'>\n"
+
+
+@pytest.mark.parametrize("name", ODD_CRASHES)
+def test_odd_crashes_are_recorded_as_crashes(tmp_path: Path, name: str) -> None:
+    text, error = ODD_CRASHES[name]
+    write(tmp_path, "odd.py", text)
+    done = isobit("run", *PLAIN, "odd.py", cwd=tmp_path)
+    run = latest(tmp_path)
+    assert (run.status, done.returncode, run.manifest.exit_code, run.manifest.error) == ("failed", 1, 1, error)
+    assert str(ROOT / "src") not in done.stderr
 
 
 EXITS = """\

@@ -41,7 +41,9 @@ def run_script(path: str, argv: list[str], paths: tuple[str, ...]) -> Outcome:
     sys.path[:0] = [folder, *(p for p in dict.fromkeys(paths) if p != folder)]
     main = _main_module(path)
     try:
-        exec(compile(Path(path).read_bytes(), path, "exec"), main.__dict__)
+        # not with the `from __future__` imports of this file
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        exec(code, main.__dict__)
     except StopRun:
         return Outcome(STOPPED, 0)
     except SystemExit as error:
@@ -51,7 +53,7 @@ def run_script(path: str, argv: list[str], paths: tuple[str, ...]) -> Outcome:
         return Outcome(INTERRUPTED, 130)
     except BaseException as error:
         _show(error, path)
-        return Outcome(FAILED, 1, f"{type(error).__name__}: {error}")
+        return Outcome(FAILED, 1, f"{type(error).__name__}: {_message(error)}")
     return Outcome(FINISHED, 0)
 
 
@@ -79,6 +81,14 @@ def _exited(error: SystemExit) -> Outcome:
     return Outcome(FAILED if code else FINISHED, code, None if code == 0 else f"SystemExit: {error.code}")
 
 
+def _message(error: BaseException) -> str:
+    """What the exception says, fit for a file; as Python shows it where it cannot say it."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return "<exception str() failed>"
+
+
 def _show(error: BaseException, path: str) -> None:
     """Print the traceback by the hook that is set, from the script's first frame on."""
     trace = error.__traceback__
@@ -93,9 +103,13 @@ def _show(error: BaseException, path: str) -> None:
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    if trace is None:
-        return None
-    rest = _without_ours(trace.tb_next)
-    if trace.tb_frame.f_globals.get("__name__") == _HIDDEN:
-        return rest
-    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    """The traceback without Isobit's frames. No recursion: a RecursionError's has as many entries as the stack."""
+    kept = []
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") != _HIDDEN:
+            kept.append(trace)
+        trace = trace.tb_next
+    rest = None
+    for entry in reversed(kept):
+        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest
