@@ -94,6 +94,15 @@ def test_replay_is_identical_and_uses_the_recorded_code(copied: Path) -> None:
     assert "identical" in isobit("runs", cwd=copied).stdout
 
 
+def test_a_replay_can_be_replayed(copied: Path) -> None:
+    """It finds data beside the script, though the folder that it ran in is gone."""
+    for _ in range(2):
+        done = isobit("replay", "latest", cwd=copied)
+        assert (done.returncode, done.stdout.splitlines()[-1][:18]) == (0, "identical: 5 steps"), done.stderr
+    code = latest(copied).manifest.code
+    assert code is not None and code.root == str(copied)
+
+
 def test_replay_differs_where_a_hyper_parameter_does(copied: Path) -> None:
     (copied / "rate.txt").write_text("0.2000001")
     done = isobit("replay", "latest", cwd=copied)

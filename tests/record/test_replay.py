@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isobit.record.errors import RecordError
 from isobit.record.manifest import Verdict
 from isobit.record.recorder import Recorder
 from isobit.record.replay import Comparison, readable
@@ -22,11 +23,11 @@ def run(tmp_path: Path) -> Run:
     return recorded(tmp_path, "finished", 0)
 
 
-def recorded(home: Path, status: str, exit_code: int) -> Run:
+def recorded(home: Path, status: str, exit_code: int, error: str | None = None) -> Run:
     recorder = Recorder(Store(home).create(manifest))
     for step in RECORDED:
         recorder.step(step.optimizer, step.losses, step.parameters)
-    recorder.finish(status, exit_code, None)
+    recorder.finish(status, exit_code, error)
     return open_run(recorder.run.folder)
 
 
@@ -89,7 +90,9 @@ def test_how_the_script_ends_counts(tmp_path: Path, run: Run) -> None:
     failing = judge(run, RECORDED[:2], "failed", 1, "OSError: no data")
     assert failing.outcome == "none" and "OSError: no data" in failing.text
     assert judge(run, RECORDED[:2], "interrupted", 130).outcome == "none"
-    failed = recorded(tmp_path / "f", "failed", 1)
+    failed = recorded(tmp_path / "f", "failed", 1, "ValueError: first")
+    other = judge(failed, RECORDED[:2], "failed", 1, "OSError: no data")
+    assert other.outcome == "none" and "OSError: no data" in other.text
     assert judge(failed, RECORDED, "failed", 1, "ValueError: again").outcome == "identical"
     assert judge(failed, RECORDED, "finished", 0).what == "exit code"
 
@@ -98,6 +101,22 @@ def test_nothing_compared_is_no_verdict(tmp_path: Path) -> None:
     recorder = Recorder(Store(tmp_path).create(manifest))
     recorder.finish("finished", 0, None)
     assert judge(open_run(recorder.run.folder), []).outcome == "none"
+
+
+def test_a_record_that_breaks_off_before_its_first_step_gives_no_verdict(tmp_path: Path) -> None:
+    recorder = Recorder(Store(tmp_path).create(manifest))
+    recorder.finish("killed", 0, None)
+    comparison = Comparison(open_run(recorder.run.folder))
+    assert not comparison.matches(RECORDED[0])
+    assert comparison.verdict("stopped", 0, None).outcome == "none"
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_a_trace_that_has_lost_steps_is_not_compared(run: Run, keep: int) -> None:
+    path = run.folder / "trace.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:keep]))
+    with pytest.raises(RecordError, match="damaged"):
+        Comparison(run)
 
 
 def test_bits_are_readable() -> None:

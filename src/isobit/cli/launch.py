@@ -53,7 +53,7 @@ class Launch:
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         self._recorder = Recorder(run)
         self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
-        self._code = Code(str(root), self._capture.add_script(plan.script), git=self._git(root))
+        self._code = Code(self._tree(root), self._capture.add_script(plan.script), git=self._git(root))
         self._recorder.update(code=self._code_now())
         self._session = ExitStack()
         self._outcome = Outcome(INTERRUPTED, 130)
@@ -97,10 +97,21 @@ class Launch:
 
     def _git(self, root: Path) -> GitState | None:
         """The state of the code's folder; recorded code has the one it was recorded in."""
-        if self._comparison is not None and self._plan.replay_code == "record":
-            recorded = self._comparison.recorded.manifest.code
-            return recorded.git if recorded else None
-        return git_state(root)
+        recorded = self._recorded_code()
+        return recorded.git if recorded else git_state(root)
+
+    def _tree(self, root: Path) -> str:
+        """The tree that the code is of. Recorded code is of the one it was recorded in: the working copy that it runs
+        in is deleted after this replay, and the next one looks for the script's data in the tree.
+        """
+        recorded = self._recorded_code()
+        return recorded.root if recorded else str(root)
+
+    def _recorded_code(self) -> Code | None:
+        """What the record says of the code, where it is the recorded code that runs."""
+        if self._comparison is None or self._plan.replay_code != "record":
+            return None
+        return self._comparison.recorded.manifest.code
 
     def _sink(self, event: Event) -> None:
         """Record an event; ends the script where there is no need to go on."""

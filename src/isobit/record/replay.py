@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from isobit.record.errors import RecordError
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, Verdict
 from isobit.record.store import Run
 from isobit.record.trace import Step, read_steps
@@ -14,7 +15,7 @@ NONE = "none"  # no verdict: the replay failed, or there was nothing to compare
 
 
 class Comparison:
-    """Compares steps with those of `recorded`.
+    """Compares steps with those of `recorded`; raises RecordError if its trace is damaged.
 
     A record that ended by itself is compared to its end; one that was killed, interrupted or stopped, or
     whose trace could not be written to the end, as far as it goes.
@@ -22,6 +23,7 @@ class Comparison:
 
     def __init__(self, recorded: Run) -> None:
         self.recorded = recorded
+        _check_length(recorded)
         whole = recorded.manifest.trace_error is None
         self._complete = whole and recorded.status in (FINISHED, FAILED)
         self._steps = read_steps(recorded.folder)
@@ -32,6 +34,8 @@ class Comparison:
     def matches(self, step: Step) -> bool:
         """Compare one more step; False if there is no need for another one."""
         expected = self._next
+        if expected is None and not self._complete:  # the record breaks off before its first step
+            return False
         if self._difference is None:
             self._difference = self._compare(expected, step)
         if self._difference is not None:
@@ -47,7 +51,7 @@ class Comparison:
             return self._difference
         if status == INTERRUPTED:
             return self._verdict(NONE, f"the replay was interrupted after {_count(self._equal)}, all equal")
-        if error is not None and exit_code != recorded.exit_code:
+        if error is not None and (exit_code != recorded.exit_code or _kind(error) != _kind(recorded.error or error)):
             return self._verdict(NONE, f"the replay failed after {_count(self._equal)}, all equal: {error}")
         if self._next is not None:
             text = f"the replay ended after {_count(self._equal)}, the recorded run went on"
@@ -56,7 +60,8 @@ class Comparison:
             text = f"exit code {exit_code}, recorded {recorded.exit_code}, after {_count(self._equal)}, all equal"
             return self._verdict(DIFFERS, text, what="exit code")
         if self._equal == 0:
-            return self._verdict(NONE, "nothing to compare: no optimizer made a step")
+            why = "no optimizer made a step" if self._complete else "the record breaks off before its first step"
+            return self._verdict(NONE, f"nothing to compare: {why}")
         return self._verdict(IDENTICAL, f"{_count(self._equal)}, losses and parameters to the last bit")
 
     def _compare(self, expected: Step | None, got: Step) -> Verdict | None:
@@ -79,6 +84,18 @@ class Comparison:
 
     def _verdict(self, outcome: str, text: str, step: int | None = None, what: str | None = None) -> Verdict:
         return Verdict(outcome, self._equal, text, step, what)
+
+
+def _check_length(recorded: Run) -> None:
+    """Raises RecordError if a closed record's trace does not hold the steps that its manifest counts."""
+    told, held = recorded.manifest.steps, sum(1 for _ in read_steps(recorded.folder))
+    if told is not None and recorded.manifest.trace_error is None and held != told:
+        raise RecordError(f"the trace in {recorded.folder} holds {held} of {told} steps: the record is damaged")
+
+
+def _kind(error: str) -> str:
+    """The exception's name; its message may hold addresses and the names of temporary folders."""
+    return error.partition(":")[0]
 
 
 def _count(steps: int) -> str:

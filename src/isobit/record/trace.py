@@ -20,6 +20,7 @@ from isobit.record.errors import RecordError
 
 NAME = "trace.jsonl"
 VERSION = 1
+_KEYS = {"s": {"i", "o", "l", "p", "t"}, "h": {"op", "why"}, "n": {"text"}}
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def _parse(line: bytes, folder: Path, number: int) -> dict[str, Any] | None:
         return None
     try:
         data: dict[str, Any] = json.loads(line)
+        if number > 1 and not data.keys() >= _KEYS.get(data["k"], set()):
+            raise ValueError("fields are missing")
         return data
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{folder / NAME}, line {number}, is damaged: {error}") from error
