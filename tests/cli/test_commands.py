@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,23 @@ def test_check_compares_and_stops(tmp_path: Path, where: str, code: int, says: s
     assert done.returncode == code, done.stdout + done.stderr
     assert says in done.stdout.splitlines()[-1] and "noise" not in done.stdout
     assert done.stdout.count("PyTorch, ") == 2 and not (tmp_path / ".isobit").exists()
+
+
+def test_ctrl_c_ends_a_check(tmp_path: Path) -> None:
+    """At a script's first setting; the others are not begun."""
+    write(tmp_path, "endless.py", ENDLESS.replace('print("begun", flush=True)', 'open("begun", "a").write("x")'))
+    child = subprocess.Popen(
+        command("check", "endless.py", "--steps", "100000"),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while child.poll() is None and not (tmp_path / "begun").exists():
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert (child.returncode, out.splitlines()[-1], (tmp_path / "begun").read_text()) == (130, "interrupted", "x")
 
 
 def test_a_check_of_a_script_that_fails_shows_why(tmp_path: Path) -> None:

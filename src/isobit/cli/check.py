@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from isobit.cli.child import run_child
 from isobit.cli.plan import Plan
 from isobit.record.errors import RecordError
 from isobit.record.ids import new_id
+from isobit.record.manifest import INTERRUPTED
 from isobit.record.trace import Step, read_steps
 
 # Asked in a process of its own: LLVM takes its time to load, and no other command needs it.
@@ -65,8 +67,8 @@ class Result:
 def check(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, plain_only: bool) -> int:
     """Run the first `steps` steps in every setting and print the comparison.
 
-    Returns 0 if all of Isobit's digests agree, 1 if they do not, 2 if a setting failed. `plain_only` leaves Isobit
-    out and judges plain PyTorch in its place.
+    Returns 0 if all of Isobit's digests agree, 1 if they do not, 2 if a setting failed, 130 after Ctrl-C.
+    `plain_only` leaves Isobit out and judges plain PyTorch in its place.
     """
     results = []
     console = Console(highlight=False)
@@ -74,7 +76,11 @@ def check(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, p
         for setting in _settings(plain_only):
             with console.status(f"{escape(str(setting))} …"):
                 plan = _plan(script, argv0, args, steps, seed, setting, home)
-                results.append(_run(plan, setting))
+                result = _run(plan, setting)
+            if result is None:
+                console.print("interrupted", style="yellow")
+                return 130
+            results.append(result)
     _report(console, results)
     return _judge(console, results, [r for r in results if plain_only or not r.setting.plain])
 
@@ -116,11 +122,14 @@ def _plan(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, s
     )
 
 
-def _run(plan: Plan, setting: Setting) -> Result:
+def _run(plan: Plan, setting: Setting) -> Result | None:
+    """What came of `setting`; None if it was interrupted."""
     with tempfile.TemporaryFile() as output:
         code, run = run_child(plan, Path.cwd(), output)
         output.seek(0)
         tail = "\n".join(output.read().decode("utf-8", "replace").splitlines()[-_TAIL:])
+    if code in (-signal.SIGINT, -signal.SIGTERM) or (run is not None and run.status == INTERRUPTED):
+        return None
     if run is None or run.status not in ("stopped", "finished"):
         return Result(setting, (), error=f"exit code {code}\n{tail}")
     steps = tuple(read_steps(run.folder))
