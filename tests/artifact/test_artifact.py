@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from torch import nn
 import isobit
 from isobit.artifact.cpu import host_levels as levels_without_llvm
 from isobit.artifact.cpu import levels_of
-from isobit.artifact.format import ArtifactError
+from isobit.artifact.format import ArtifactError, read_artifact
 from isobit.codegen.target import UnsupportedLevelError, host_levels
 from isobit.torch.trace import ExportError
 
@@ -112,6 +114,23 @@ def test_a_damaged_file_is_never_run(artifact: Path, place: float, tmp_path: Pat
     (tmp_path / "bad.iso").write_bytes(data)
     with pytest.raises(ArtifactError, match=r"bad\.iso"):
         isobit.load(tmp_path / "bad.iso")
+
+
+def test_damage_of_the_container_is_an_artifact_error(artifact: Path, tmp_path: Path) -> None:
+    data = artifact.read_bytes()
+    path = tmp_path / "damaged.iso"
+    for place in [*range(0, 4000, 7), *range(len(data) - 600, len(data))]:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        with contextlib.suppress(ArtifactError):  # a time stamp, say, may change
+            file = read_artifact(path)
+            for member in file.digests:
+                file.member(member)
+
+
+def test_an_artifact_is_for_whom_the_umask_says(artifact: Path) -> None:
+    before = os.umask(0)
+    os.umask(before)
+    assert artifact.stat().st_mode & 0o777 == 0o666 & ~before
 
 
 def test_what_is_no_artifact(artifact: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -77,6 +78,15 @@ def test_the_sample_of_version_1_is_still_read() -> None:
     assert [s.index for s in steps] == [0, 1, 2]
     assert steps[0].losses == ("f32:3f9f7fff",)
     assert steps[2].parameters == "ae9dceed1f2c526bd14c0729410058f4"
+
+
+def test_files_are_for_whom_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomic(tmp_path / "a", b"")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +272,15 @@ def test_a_bundle_holds_the_run(tmp_path: Path) -> None:
     assert list(read_steps(read.folder)) == STEPS
     assert (read.code / "ü" / "a b.py").read_bytes() == b"x"
     assert resolve(store, str(run.folder)).manifest == run.manifest
+
+
+def test_a_damaged_bundle_is_an_error_wherever_the_damage_is(tmp_path: Path) -> None:
+    write_bundle(Store(tmp_path).create(manifest), tmp_path / "a.iso")
+    whole = (tmp_path / "a.iso").read_bytes()
+    for place in range(0, len(whole), 3):
+        (tmp_path / "b.iso").write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with contextlib.suppress(RecordError):  # a byte that nothing depends on may change
+            resolve(Store(tmp_path), str(tmp_path / "b.iso"))
 
 
 def test_what_is_no_bundle(tmp_path: Path) -> None:

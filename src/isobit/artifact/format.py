@@ -15,8 +15,9 @@ import hashlib
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.bin"
 ALIGNMENT = 64
+# What zipfile and json raise for damaged bytes, depending on where the damage is.
+_DAMAGE = (EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 class ArtifactError(ValueError):
@@ -85,7 +88,9 @@ class Manifest:
 def write_artifact(path: Path, manifest: Manifest, members: Mapping[str, bytes]) -> None:
     """Write all members and the manifest with their digests; the file appears whole or not at all."""
     head = {"format": FORMAT, **asdict(manifest), "digests": {name: _digest(data) for name, data in members.items()}}
-    handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # not mkstemp, whose files are the owner's alone: a model is trained by one user and served by another
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             _add(archive, MANIFEST, json.dumps(head, indent=1).encode())
@@ -93,7 +98,7 @@ def write_artifact(path: Path, manifest: Manifest, members: Mapping[str, bytes])
                 _add(archive, name, data)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -120,7 +125,7 @@ class ArtifactFile:
         try:
             with zipfile.ZipFile(io.BytesIO(self.data)) as archive:
                 found = archive.read(name)
-        except (KeyError, zipfile.BadZipFile) as e:
+        except _DAMAGE as e:
             raise ArtifactError(f"{self.path}: member {name} is missing or damaged: {e}") from e
         if _digest(found) != self.digests.get(name):
             raise ArtifactError(f"{self.path}: member {name} does not match its digest; the file is damaged")
@@ -144,11 +149,16 @@ def read_artifact(path: Path) -> ArtifactFile:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             head = json.loads(archive.read(MANIFEST))
-    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError) as e:
+        if "format" not in head:
+            raise ValueError("its manifest names no format")
+    except _DAMAGE as e:
         raise ArtifactError(f"{path} is not an Isobit artifact, or is damaged: {e}") from e
-    if head.get("format") != FORMAT:
-        raise ArtifactError(f"{path} has format {head.get('format')}; this isobit reads format {FORMAT}")
-    return ArtifactFile(path, _manifest(head), head["digests"], data)
+    if head["format"] != FORMAT:
+        raise ArtifactError(f"{path} has format {head['format']}; this isobit reads format {FORMAT}")
+    try:
+        return ArtifactFile(path, _manifest(head), dict(head["digests"]), data)
+    except _DAMAGE as e:
+        raise ArtifactError(f"{path}: the manifest is damaged: {e!r}") from e
 
 
 def _manifest(head: Mapping[str, Any]) -> Manifest:

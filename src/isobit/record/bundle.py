@@ -9,11 +9,15 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from isobit.record.errors import RecordError
 from isobit.record.manifest import NAME
 from isobit.record.store import Run
+
+# What zipfile raises for damaged bytes, depending on where the damage is.
+_DAMAGE = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 def write_bundle(run: Run, target: Path) -> None:
@@ -42,10 +46,11 @@ def _settled(run: Run) -> str:
 
 def is_bundle(path: Path) -> bool:
     """Whether `path` is a bundle."""
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return NAME in archive.namelist()
+    except _DAMAGE:
         return False
-    with zipfile.ZipFile(path) as archive:
-        return NAME in archive.namelist()
 
 
 def unpacked(path: Path) -> Path:
@@ -55,6 +60,6 @@ def unpacked(path: Path) -> Path:
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise RecordError(f"{path} cannot be unpacked: {error}") from error
+    except _DAMAGE as error:
+        raise RecordError(f"{path} cannot be unpacked: {error!r}") from error
     return folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 
@@ -11,7 +11,8 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` to `path` through a temporary name in the same folder: a reader sees the old file or the
     new.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # mkstemp's is the owner's alone
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
