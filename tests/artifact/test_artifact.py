@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +69,68 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     with isobit.exact(threads=2):
         assert product.tobytes() == (a @ b).numpy().tobytes()
     assert np.array_equal(turned, (a * 2).t().numpy())
+
+
+def test_results_come_as_the_model_returns_them(tmp_path: Path) -> None:
+    class Nested(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"twice": x * 2, "pair": (x + 1, [x - 1]), "one": (x.exp(),)}
+
+    x = torch.linspace(-1, 1, 6)
+    found = isobit.load(isobit.export(Nested().eval(), (x,), tmp_path / "nested.iso"))(x.numpy())
+    with isobit.exact(threads=1):
+        wanted = Nested()(x)
+    assert list(found) == ["twice", "pair", "one"]
+    assert type(found["pair"]) is tuple and type(found["pair"][1]) is list and type(found["one"]) is tuple
+    for got, want in (
+        (found["twice"], wanted["twice"]), (found["pair"][0], wanted["pair"][0]),
+        (found["pair"][1][0], wanted["pair"][1][0]), (found["one"][0], wanted["one"][0]),
+    ):  # fmt: skip
+        assert got.tobytes() == want.numpy().tobytes()
+
+
+class Asks(nn.Module):
+    """Goes another way for other values, which one graph cannot."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+def half_trained() -> nn.Module:
+    net = small_net()
+    next(m for m in net.modules() if isinstance(m, nn.BatchNorm2d)).train()
+    return net
+
+
+REFUSED: list[tuple[str, Callable[[], Any], Callable[[torch.Tensor], Any]]] = [
+    ("takes? a|torch.nn.Module", lambda: torch.sin, lambda x: (x,)),
+    (r"not a Tensor: \(x,\)", small_net, lambda x: x),
+    (r"training mode \(\d", half_trained, lambda x: (x,)),
+    ("bfloat16, which NumPy lacks", lambda: small_net().bfloat16(), lambda x: (x,)),
+    ("input 0 is complex64", small_net, lambda x: (x.to(torch.complex64),)),
+    ("cannot trace the model", lambda: Asks().eval(), lambda x: (x,)),
+]
+
+
+@pytest.mark.parametrize(("says", "model", "inputs"), REFUSED, ids=[r[0][:20] for r in REFUSED])
+def test_what_cannot_be_exported(
+    says: str, model: Callable[[], Any], inputs: Callable[[torch.Tensor], Any], images: torch.Tensor, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=says):
+        isobit.export(model(), inputs(images), tmp_path / "net.iso")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_takes_no_file(images: torch.Tensor, tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "missing" / "net.iso"):
+        with pytest.raises(ExportError, match="no place for a file"):
+            isobit.export(small_net(), (images,), place)
+
+
+def test_no_threads(artifact: Path) -> None:
+    for threads in (0, -1):
+        with pytest.raises(ValueError, match="at least 1"):
+            isobit.load(artifact, threads=threads)
 
 
 def test_inputs_in_any_layout(artifact: Path, images: torch.Tensor) -> None:

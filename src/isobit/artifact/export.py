@@ -30,7 +30,7 @@ from isobit.ir.layout import Layout
 from isobit.runtime.driver import IMPORTS, driver_text
 from isobit.runtime.engine import Linker
 from isobit.runtime.program import ProgramSpec
-from isobit.torch.trace import TracedModel, trace_model
+from isobit.torch.trace import ExportError, TracedModel, trace_model
 
 ARITHMETIC_VERSION = 1
 
@@ -47,6 +47,9 @@ def export(model: Any, example_inputs: Sequence[Any], path: str | os.PathLike[st
 
     Raises ExportError naming what cannot be exported, UnsupportedLevelError, and LinkError where linking fails.
     """
+    out = Path(path)
+    if out.is_dir() or not out.parent.is_dir():
+        raise ExportError(f"{out} is no place for a file: {'a folder' if out.is_dir() else 'its folder is missing'}")
     traced = trace_model(model, example_inputs)
     target = host_target(cpu)
     spec = Linker(target, threads=1).link(compile_graph(traced.graph, traced.layouts, traced.outputs))
@@ -57,7 +60,7 @@ def export(model: Any, example_inputs: Sequence[Any], path: str | os.PathLike[st
         arithmetic=ARITHMETIC_VERSION,
         inputs=tuple(_tensor(name, layout) for name, layout in traced.inputs),
         outputs=tuple(_tensor(f"output{k}", layout) for k, layout in enumerate(traced.outputs)),
-        single=traced.single,
+        result=traced.result,
         weights=weights,
         targets={target.level: folder},
     )
@@ -66,7 +69,6 @@ def export(model: Any, example_inputs: Sequence[Any], path: str | os.PathLike[st
         f"{folder}/program.json": program_bytes(_program(spec)),
         f"{folder}/library": _library(spec, target),
     }
-    out = Path(path)
     write_artifact(out, manifest, members)
     return out
 

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.bin"
 ALIGNMENT = 64
@@ -74,13 +74,15 @@ class ProgramFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`single`: the model returned one tensor, not a tuple. `targets`: member folder by CPU level, best first."""
+    """`result`: what a call returns: an output's number, {"tuple": […]}, {"list": […]} or {"dict": {name: …}} of such.
+    `targets`: member folder by CPU level, best first.
+    """
 
     version: str
     arithmetic: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    single: bool
+    result: Any
     weights: tuple[WeightSpec, ...]
     targets: Mapping[str, str]
 
@@ -170,7 +172,7 @@ def _manifest(head: Mapping[str, Any]) -> Manifest:
         head["arithmetic"],
         specs(TensorSpec, "inputs"),
         specs(TensorSpec, "outputs"),
-        head["single"],
+        head["result"],
         specs(WeightSpec, "weights"),
         head["targets"],
     )

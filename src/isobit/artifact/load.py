@@ -33,8 +33,10 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Model:
     """The model in the artifact at `path`, ready to be called with NumPy arrays.
 
     `threads` (None: one per core) changes no bit of any result. Raises ArtifactError if the file is damaged or holds
-    no code for this machine.
+    no code for this machine, ValueError for fewer threads than one.
     """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")
     return Model(read_artifact(Path(path)), threads)
 
 
@@ -49,8 +51,9 @@ class Model:
         library = _library(file.member(f"{folder}/library"))
         self._native = _Native(library, file.program(folder), n_slots, threads or available_cores())
 
-    def __call__(self, *inputs: Array) -> Array | tuple[Array, ...]:
-        """Outputs for `inputs`, which must have the shapes and dtypes of the example inputs.
+    def __call__(self, *inputs: Array) -> Any:
+        """What the exported model returns (an array, or arrays in tuples, lists and dicts) for `inputs`, which must
+        have the shapes and dtypes of the example inputs.
 
         Raises TypeError for a wrong number or dtype of inputs, ValueError for a wrong shape.
         """
@@ -61,7 +64,18 @@ class Model:
         slots += [base + w.offset for w in self.manifest.weights]
         slots += [x.ctypes.data for x in outputs]
         self._native.run(slots)
-        return outputs[0] if self.manifest.single else tuple(outputs)
+        return _arranged(self.manifest.result, outputs)
+
+
+def _arranged(tree: Any, outputs: Sequence[Array]) -> Any:
+    """`outputs` in the structure that format.Manifest.result describes."""
+    if isinstance(tree, int):
+        return outputs[tree]
+    ((kind, parts),) = tree.items()
+    if kind == "dict":
+        return {name: _arranged(part, outputs) for name, part in parts.items()}
+    many = [_arranged(part, outputs) for part in parts]
+    return tuple(many) if kind == "tuple" else many
 
 
 def _choose(file: ArtifactFile) -> tuple[str, str]:

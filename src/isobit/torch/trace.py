@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,13 +37,15 @@ class Weight:
 
 @dataclass(frozen=True)
 class TracedModel:
-    """`graph` takes the inputs, then the weights, all contiguous. `single`: the model returned one tensor."""
+    """`graph` takes the inputs, then the weights, all contiguous. `result`: what the model returns, as artifact.format
+    describes it.
+    """
 
     graph: Graph
     inputs: tuple[tuple[str, Layout], ...]
     weights: tuple[Weight, ...]
     outputs: tuple[Layout, ...]
-    single: bool
+    result: Any
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -54,14 +57,12 @@ class TracedModel:
 def trace_model(model: torch.nn.Module, example_inputs: Sequence[Any]) -> TracedModel:
     """The model's computation for inputs shaped like `example_inputs` (tensors).
 
-    Raises ExportError for a model in training mode, for operators outside the arithmetic, for arguments or results
-    that are not tensors, and for a model that changes its own buffers.
+    Raises ExportError for what is no module, a model in training mode, what torch.export cannot trace, operators
+    outside the arithmetic, dtypes that NumPy lacks, arguments that are not tensors, results that are not tensors in
+    tuples, lists and dicts, and for a model that changes its own buffers.
     """
-    if model.training:
-        raise ExportError("the model is in training mode; call model.eval() before exporting it")
-    with tracing() as decompositions, torch.no_grad():
-        exported = torch.export.export(model, tuple(example_inputs))
-        exported = exported.run_decompositions({**_composites(), **decompositions})
+    _check(model, example_inputs)
+    exported = _exported(model, tuple(example_inputs))
     _refuse_mutation(exported)
     names = _placeholders(exported)
     engine = Engine(EngineOptions(reference=True))  # nothing is run: only the graph is wanted
@@ -69,6 +70,38 @@ def trace_model(model: torch.nn.Module, example_inputs: Sequence[Any]) -> Traced
     program = compiler.program(exported.graph_module)
     step = _only_step(program)
     return _assembled(exported, program, step, names)
+
+
+def _check(model: Any, example_inputs: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ExportError(f"only a torch.nn.Module can be exported, not a {type(model).__name__}; wrap it in a module")
+    if not isinstance(example_inputs, (tuple, list)):
+        raise ExportError(f"the example inputs are a tuple of tensors, not a {type(example_inputs).__name__}: (x,)")
+    training = [name for name, part in model.named_modules() if part.training]
+    if training:
+        named = ", ".join(name or type(model).__name__ for name in training[:3])
+        raise ExportError(f"the model is in training mode ({named}); call model.eval() before exporting it")
+    tensors = [*enumerate(example_inputs), *model.named_parameters(), *model.named_buffers()]
+    for name, x in tensors:
+        if isinstance(x, torch.Tensor) and x.dtype not in _NUMPY:
+            what = f"input {name}" if isinstance(name, int) else name
+            raise ExportError(f"{what} is {str(x.dtype).removeprefix('torch.')}, which NumPy lacks; convert the model")
+
+
+_NUMPY = frozenset({
+    torch.float16, torch.float32, torch.float64, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32,
+    torch.int64,
+})  # fmt: skip
+
+
+def _exported(model: torch.nn.Module, example_inputs: tuple[Any, ...]) -> Any:
+    with tracing() as decompositions, torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)  # torch.export's use of its own class
+        try:
+            exported = torch.export.export(model, example_inputs)
+        except Exception as error:
+            raise ExportError(f"torch.export cannot trace the model: {error}") from error
+        return exported.run_decompositions({**_composites(), **decompositions})
 
 
 def _composites() -> dict[Any, Any]:
@@ -148,18 +181,33 @@ def _ordered(
             order.append(len(wanted) + len(weights))
             weights.append(Weight(name, tensor.detach().contiguous().numpy()))
     graph = step.graph.with_inputs(order, len(wanted) + len(weights))
-    results, single = _results(program, step)
+    results = _results(program, step)
     graph.outputs = [step.graph.outputs[k] for k in results]
     outputs = tuple(contiguous(graph.nodes[i].dtype, graph.nodes[i].shape) for i in graph.outputs)
     inputs = tuple((n.name, _layout(n)) for n in wanted)
-    return TracedModel(graph, inputs, tuple(weights), outputs, single)
+    return TracedModel(graph, inputs, tuple(weights), outputs, _structure(exported, len(results)))
 
 
-def _results(program: Program, step: CompiledStep) -> tuple[list[int], bool]:
+def _structure(exported: Any, count: int) -> Any:
+    """How the model returns its `count` results."""
+
+    def describe(tree: Any) -> Any:
+        if type(tree) is int:
+            return tree
+        if type(tree) in (tuple, list):
+            return {type(tree).__name__: [describe(x) for x in tree]}
+        if type(tree) is dict and all(type(k) is str for k in tree):
+            return {"dict": {k: describe(x) for k, x in tree.items()}}
+        raise ExportError(f"the model returns a {type(tree).__name__}; tuples, lists and dicts by name can be exported")
+
+    return describe(torch.utils._pytree.tree_unflatten(range(count), exported.call_spec.out_spec))
+
+
+def _results(program: Program, step: CompiledStep) -> list[int]:
     """Which outputs of the compiled piece are the model's results, in order."""
     found = []
     for r in program.outputs:
         if not isinstance(r, Register) or r.number not in step.outputs:
             raise ExportError("the model returns something that is not a computed tensor")
         found.append(step.outputs.index(r.number))
-    return found, len(found) == 1
+    return found
