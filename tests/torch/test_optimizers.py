@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from isobit.torch.layer import _STACK, ExactLayer
+from isobit.torch.optim import OptimizerRoutes
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1}),
@@ -42,11 +43,12 @@ def trained(name: str, options: dict[str, Any], dtype: torch.dtype = torch.float
 @contextmanager
 def pytorchs_own_loops() -> Iterator[None]:
     """torch.optim's update functions as PyTorch has them, under the exact arithmetic all the same."""
-    _STACK.optimizers.remove()
+    routes = next(p for p in _STACK.patches if isinstance(p, OptimizerRoutes))
+    routes.remove()
     try:
         yield
     finally:
-        _STACK.optimizers.install()
+        routes.install()
 
 
 def assert_one_result(name: str, options: dict[str, Any], dtype: torch.dtype = torch.float32) -> None:

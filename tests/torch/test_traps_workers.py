@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from multiprocessing.process import BaseProcess
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -44,8 +47,25 @@ def test_forked_workers_keep_the_overrides() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="issue 3: a fresh interpreter does not switch the overrides on")
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_started_afresh_keep_the_overrides(method: str) -> None:
     with exact(threads=2, strict=True):
         assert_same(loaded(1, method), loaded(0))
+
+
+def _power(q: Any) -> None:
+    q.put((active() is not None, float(torch.linspace(-3, 3, 5000).exp().sum())))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_of_a_scripts_own(method: str) -> None:
+    context = torch.multiprocessing.get_context(method)
+    with exact(threads=1):
+        q = context.Queue()
+        child = context.Process(target=_power, args=(q,))
+        child.start()
+        found = q.get(timeout=60)
+        child.join()
+        assert found == (True, float(torch.linspace(-3, 3, 5000).exp().sum()))
+    assert "__reduce__" not in vars(BaseProcess)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from isobit.runtime.engine import Engine, EngineOptions
+from isobit.torch.children import ChildProcesses
 from isobit.torch.compile_default import CompileDefault
 from isobit.torch.events import Event
 from isobit.torch.holes import UNNAMED, HoleMonitor
@@ -183,6 +184,12 @@ class ExactLayer:
         self.monitor.close()
 
 
+def begin_in_child(options: ExactOptions, kind: type) -> Any:
+    """Runs in a process that was started afresh, before its target is known: see children.py."""
+    ExactLayer(options).__enter__()
+    return object.__new__(kind)
+
+
 class _Stack:
     """Which layers are on. It mirrors PyTorch's dispatcher, which is one per process."""
 
@@ -190,8 +197,11 @@ class _Stack:
         self.layers: list[ExactLayer] = []
         self.installed: Override | None = None
         self.flags: Flags | None = None
-        self.optimizers = OptimizerRoutes()
-        self.compile = CompileDefault(self.report)
+        self.patches = (
+            OptimizerRoutes(),
+            CompileDefault(self.report),
+            ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
+        )
         self.lock = threading.RLock()
 
     def push(self, layer: ExactLayer) -> None:
@@ -221,13 +231,13 @@ class _Stack:
         if on and self.flags is None:
             self.flags = Flags.read()
             Flags(mkldnn=False, nnpack=False, mha=False).write()
-            self.optimizers.install()
-            self.compile.install()
+            for patch in self.patches:
+                patch.install()
         elif not on and self.flags is not None:
             self.flags.write()
             self.flags = None
-            self.optimizers.remove()
-            self.compile.remove()
+            for patch in self.patches:
+                patch.remove()
 
     def report(self, name: str, reason: str) -> None:
         """A hole that no kernel reports."""
