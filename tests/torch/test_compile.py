@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import isobit
 from isobit.torch.holes import HoleError
@@ -157,6 +158,17 @@ def test_mutated_inputs(reference: ExactLayer) -> None:
     want = function(*eager)
     assert torch.equal(torch.compile(function, backend="isobit")(*graph), want)
     assert all(map(torch.equal, eager, graph))
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpoint_with_dropout(reference: ExactLayer, use_reentrant: bool) -> None:
+    """What is computed again has the mask of the first time, and later draws do not move."""
+
+    def function(w: Tensor, x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(lambda x: F.dropout(torch.tanh(x * w), 0.5), x, use_reentrant=use_reentrant)
+        return y * torch.rand(4)
+
+    both(lambda: Function(function, 4), torch.randn(5, 4))
 
 
 def test_no_grad_and_inference_mode(reference: ExactLayer) -> None:

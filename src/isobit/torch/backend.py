@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
+from torch.utils.checkpoint import CheckpointPolicy
 
 from isobit.runtime.engine import Engine
 from isobit.torch.graphs import GraphCompiler
@@ -36,9 +37,16 @@ def compile_module(module: torch.nn.Module, inputs: Sequence[Any]) -> Callable[.
             bw_compiler=_backward(compiler),
             inference_compiler=compiler,
             decompositions=decompositions,
-            partition_fn=default_partition,
+            partition_fn=_partition,
         )(module, inputs)  # type: ignore[arg-type]
     return compiled
+
+
+def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Forward and backward. What a checkpoint computes again takes its keys from the forward: none is drawn twice."""
+    for node in joint.graph.find_nodes(op="call_function", target=torch.ops.isobit.draw_key.default):
+        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return default_partition(joint, inputs, **options)
 
 
 def _backward(compiler: GraphCompiler) -> Callable[..., Any]:
