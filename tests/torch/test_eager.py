@@ -142,6 +142,13 @@ def test_a_target_that_overlaps_itself_is_an_error(reference: ExactLayer) -> Non
         torch.ones(1).expand(3).add_(1.0)
 
 
+def test_of_two_results_for_one_tensor_the_last_stands(compiled: ExactLayer) -> None:
+    x, variance, one = torch.randn(5, 3), torch.zeros(3), torch.zeros(3)
+    torch.nn.functional.batch_norm(x, torch.zeros(3), variance, training=True)
+    torch.nn.functional.batch_norm(x, one, one, training=True)
+    assert torch.equal(one, variance)
+
+
 def test_errors_are_pytorchs_own(reference: ExactLayer) -> None:
     with pytest.raises(RuntimeError, match="must match the size"):
         torch.ones(3) + torch.ones(4)
@@ -196,6 +203,23 @@ def test_a_changed_number_needs_no_new_plan(reference: ExactLayer, monkeypatch: 
     monkeypatch.setattr(Engine, "compile", lambda *a: made.append(1) or compile_graph(*a))
     results = [x.mul(1 + 0.1 * k).add_(1, alpha=0.3 * k)[0].item() for k in range(1, 5)]
     assert len(set(results)) == 4 and len(made) <= 2
+
+
+def test_a_number_that_is_the_default(reference: ExactLayer) -> None:
+    """PyTorch's dispatcher leaves it out of the call."""
+    x = torch.randn(2, 3, 4)
+    assert torch.equal(torch.nn.Hardtanh(inplace=True)(x.clone()), x.clamp(-1, 1))
+    assert 400 < torch.ones(1000).bernoulli_(0.5).sum() < 600
+    y = torch.nn.Dropout1d()(x)
+    assert torch.equal(y, torch.where(y == 0, y, 2 * x))
+
+
+def test_an_integer_before_the_first_float_tensor(reference: ExactLayer) -> None:
+    x = torch.rand(3) + 1
+    for n in (0, 1, 2, 3):
+        assert torch.equal(torch.xlogy(n, x), torch.xlogy(torch.full((3,), float(n)), x))
+        assert torch.bucketize(n, x.sort()[0]) == torch.bucketize(float(n), x.sort()[0])
+        assert torch.isin(n, x) == (n in x.tolist())
 
 
 def test_casts_saturate(reference: ExactLayer) -> None:

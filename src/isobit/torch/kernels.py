@@ -82,6 +82,8 @@ class StatementKernel:
             return self.answer(entry.run(given.tensors, given.numbers))
         if entry is None:
             return self.original(*args, **kwargs)
+        if self.statement.own:
+            raise Unowned(str(entry))
         return run_hole(self.holder, self.signature.name, str(entry), self.original, args, kwargs)
 
     def collect(self, leading: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
@@ -160,10 +162,15 @@ class StatementKernel:
             if self._is_exact(fakes, [*results, *(t for _, t in outs)]):
                 return None
             self._fit(outs, results)
-            run_time = self.maker.run_time(functional, any_floating(functional))
+            run_time = self.maker.run_time(functional, self._numbers(args, kwargs), any_floating(functional))
             return self.maker.make(functional, fakes, results, run_time, outs)
         except Unowned as reason:
             return str(reason)
+
+    def _numbers(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[str]:
+        """The slots whose number comes with the call; one that holds its default does not."""
+        names = [*(s.name for s in self.signature.slots[: len(args)]), *kwargs]
+        return {n for n, number in zip(names, self.run_time(args, kwargs), strict=True) if number}
 
     def shapes(
         self, functional: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -200,7 +207,7 @@ class StatementKernel:
 
     def _is_exact(self, fakes: Sequence[Any], results: Sequence[Any]) -> bool:
         """Whether PyTorch's own kernel gives the exact result: integers alone, or a move within one dtype."""
-        if self.statement.random or self.statement.name.startswith("isobit::"):
+        if self.statement.random or self.statement.own:
             return False
         return without_floats(fakes, results) or (self.statement.uniform and one_dtype(fakes, results))
 

@@ -2,7 +2,7 @@
 
 torch.optim has each update three times: as a loop over tensors, as foreach calls and as a fused kernel. Under Isobit
 all three round alike (tests/torch/test_optimizers.py), so all may as well be one compiled program. What that does not
-cover keeps PyTorch's own way.
+cover (Unowned, too) keeps PyTorch's own way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.optim import adam, sgd
+
+from isobit.torch.dtypes import Unowned
 
 Update = Callable[..., None]
 Arguments = Sequence[Any]
@@ -37,6 +40,11 @@ _FLOATS = frozenset({torch.float32, torch.float64})
 def _plain(tensors: Sequence[Any]) -> bool:
     """Dense float tensors of the CPU, nothing else."""
     return all(type(t) in _OWNED and t.dtype in _FLOATS and t.is_cpu and not t.is_sparse for t in tensors)
+
+
+def _outside_graphs() -> bool:
+    """Whether nobody differentiates or maps the update: PyTorch's own operators can be, the program cannot."""
+    return not torch.is_grad_enabled() and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _numbers(options: Options, *names: str) -> bool:
@@ -69,6 +77,7 @@ def _adam(args: Arguments, options: Options) -> None:
         options["lr"], options["beta1"], options["beta2"], options["weight_decay"] or None, options["eps"],
         options["decoupled_weight_decay"], options["maximize"], True,
     )  # fmt: skip
+    increment_version([*params, *firsts, *seconds, *tops, *steps])
 
 
 def _fits_sgd(args: Arguments, options: Options) -> bool:
@@ -88,11 +97,14 @@ def _sgd(args: Arguments, options: Options) -> None:
     held = buffers if options["momentum"] else []
     first = bool(held) and held[0] is None
     if first:
-        held[:] = [torch.empty_like(g) for g in grads]
+        held = [torch.empty_like(g) for g in grads]
     torch.ops.isobit.sgd_step_(
         params, grads, held, -options["lr"], options["weight_decay"] or None, options["momentum"] or None,
         options["dampening"], options["nesterov"], options["maximize"], first,
     )  # fmt: skip
+    increment_version([*params, *held])
+    if first:
+        buffers[:] = held
 
 
 ROUTES = (
@@ -121,10 +133,12 @@ class OptimizerRoutes:
 
 def _routed(route: Route, original: Update) -> Update:
     def update(*args: Any, **options: Any) -> None:
-        if len(args) == route.tensors and route.fits(args, options):
-            route.update(args, options)
-        else:
-            original(*args, **options)
+        if len(args) == route.tensors and _outside_graphs() and route.fits(args, options):
+            try:
+                return route.update(args, options)
+            except Unowned:  # before anything was written
+                pass
+        return original(*args, **options)
 
     # Dynamo would compute the bias corrections from a traced `step`, with other roundings than Python's.
     disabled: Update = torch._disable_dynamo(update)  # type: ignore[attr-defined]

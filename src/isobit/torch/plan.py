@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from ctypes import addressof, c_double
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +15,7 @@ from isobit.ir.graph import Graph, Value
 from isobit.ir.layout import Layout
 from isobit.operators.registry import recast
 from isobit.runtime.engine import Engine, Executable
-from isobit.torch.dtypes import TO_TORCH, layout_of
+from isobit.torch.dtypes import TO_TORCH, Unowned, layout_of
 from isobit.torch.lowering import is_run_time, number_input, write_statement
 from isobit.torch.memory import OVERLAPS_ITSELF, fresh_strides, overlaps_itself, span
 from isobit.torch.signature import Signature
@@ -34,7 +34,8 @@ _MANY = 4  # targets from which on overlaps are looked for all at once
 class Target:
     """A tensor that the program overwrites: number `position` among the call's tensors.
 
-    Inputs in `shared` may lie right under it: the program reads their elements before it overwrites them.
+    Inputs in `shared` may lie right under it: the program reads their elements before it overwrites them, and no
+    other target is theirs.
     """
 
     position: int
@@ -56,20 +57,23 @@ class Plan:
     """A compiled call.
 
     It takes the call's tensors in schema order, lists flattened: `n_inputs` that are read, then those that are only
-    written. The program's outputs are the `fresh` ones (None: a result that does not exist), then the `targets`.
+    written. The program's outputs are the `fresh` ones (None: a result that does not exist), then the `targets`. Where
+    targets share memory the last one stands; with `apart` such a call is Unowned.
     """
 
-    __slots__ = ("call", "executable", "fresh", "n_inputs", "spans", "targets")
+    __slots__ = ("apart", "call", "executable", "fresh", "n_inputs", "spans", "targets")
 
     def __init__(
-        self, executable: Executable, fresh: Sequence[Fresh | None], targets: Sequence[Target], inputs: Sequence[Layout]
-    ) -> None:
+        self, executable: Executable, fresh: Sequence[Fresh | None], targets: Sequence[Target],
+        inputs: Sequence[Layout], apart: bool = False,
+    ) -> None:  # fmt: skip
         self.executable = executable
         self.call = caller(executable)
         self.fresh = tuple(fresh)
         self.targets = tuple(targets)
         self.spans = tuple(map(span, inputs))
         self.n_inputs = len(inputs)
+        self.apart = apart
 
     def run(self, tensors: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
         """Runs; gives the fresh results, or the overwritten tensors where there are none."""
@@ -91,8 +95,11 @@ class Plan:
         del addresses[self.n_inputs :]
         moved: list[tuple[Any, Any]] = []
         many = len(self.targets) > _MANY and self._all_apart(targets, addresses)
+        covered = set() if many else self._covered(targets)
+        if covered and self.apart:
+            raise Unowned("two of the tensors to be overwritten share memory")
         for k, t in enumerate(() if many else self.targets):
-            if self._is_in_the_way(t, targets[k], addresses):
+            if k in covered or self._is_in_the_way(t, targets[k], addresses):
                 place = empty(t.layout.shape, t.layout.strides, tensors[t.position].dtype)
                 moved.append((place, tensors[t.position]))
                 targets[k] = place.data_ptr()
@@ -111,17 +118,29 @@ class Plan:
         """
         at: dict[int, list[int]] = {}
         ends: dict[int, int] = {}
+        taken: set[int] = set()
         for k, (address, length) in enumerate(zip(inputs, self.spans, strict=True)):
             if length:
                 at.setdefault(address, []).append(k)
                 ends[address] = max(ends.get(address, 0), address + length)
         for target, address in zip(self.targets, targets, strict=True):
             if target.span:
-                if any(k not in target.shared for k in at.get(address, ())):
+                if address in taken or any(k not in target.shared for k in at.get(address, ())):
                     return False
+                taken.add(address)
                 ends[address] = max(ends.get(address, 0), address + target.span)
         order = sorted(ends)
         return all(ends[a] <= b for a, b in pairwise(order))
+
+    def _covered(self, targets: list[int]) -> set[int]:
+        """The targets that overlap with an earlier one."""
+        found: set[int] = set()
+        for k in range(1, len(targets)):
+            low, length = targets[k], self.targets[k].span
+            for t, address in zip(self.targets[:k], targets, strict=False):
+                if low < address + t.span and address < low + length:
+                    found.add(k)
+        return found
 
     def _is_in_the_way(self, target: Target, low: int, inputs: list[int]) -> bool:
         """Whether an input lies where `target`, at address `low`, is to be written, and not safely right under it."""
@@ -149,10 +168,10 @@ class PlanMaker:
         self.statement = statement
         self.functional = functional
 
-    def run_time(self, values: Sequence[Any], any_float: bool) -> tuple[bool, ...]:
-        """Which slots hold numbers that the program reads when it runs."""
+    def run_time(self, values: Sequence[Any], given: Container[str], any_float: bool) -> tuple[bool, ...]:
+        """Which slots hold numbers that the program reads when it runs: none but those `given` with the call."""
         slots = zip(self.functional.slots, values, strict=True)
-        return tuple(is_run_time(s, v, self.statement, any_float) for s, v in slots)
+        return tuple(s.name in given and is_run_time(s, v, self.statement, any_float) for s, v in slots)
 
     def make(
         self, values: Sequence[Any], fakes: Sequence[Any], results: Sequence[Any], run_time: Sequence[bool],
@@ -176,11 +195,10 @@ class PlanMaker:
             (*layouts, *(Layout(DType.F64, (), ()) for _ in range(n_numbers))),
             (*made, *into),
         )
-        targets = [
-            Target(p, layout, frozenset(k for k, o in executable.in_place if o == len(made) + n), span(layout))
-            for n, ((_, p, _), layout) in enumerate(zip(pairs, into, strict=True))
-        ]
-        return Plan(executable, fresh, targets, layouts)
+        positions = [p for _, p, _ in pairs]
+        under = _shared(executable, len(made), positions)
+        targets = [Target(p, x, u, span(x)) for p, x, u in zip(positions, into, under, strict=True)]
+        return Plan(executable, fresh, targets, layouts, self.statement.own)
 
     def _mutated(self, result: Result, values: Sequence[Any]) -> list[tuple[Value, int, torch.Tensor]]:
         """(new value, position, tensor) of the arguments that the functional form overwrites."""
@@ -194,6 +212,16 @@ class PlanMaker:
                     found += [(news[k], position, t)] if news else []
                     position += 1
         return [(v, p, t) for v, p, t in found if v is not None]
+
+
+def _shared(executable: Executable, n_fresh: int, positions: Sequence[int]) -> list[frozenset[int]]:
+    """For the target at each of the positions the inputs that may lie right under it, other targets excepted."""
+    under: list[set[int]] = [set() for _ in positions]
+    overwritten = set(positions)
+    for k, o in executable.in_place:
+        if o >= n_fresh and (k not in overwritten or positions[o - n_fresh] == k):
+            under[o - n_fresh].add(k)
+    return list(map(frozenset, under))
 
 
 def _inputs(graph: Graph, values: Sequence[Any], run_time: Sequence[bool]) -> tuple[list[Any], list[Layout], int]:

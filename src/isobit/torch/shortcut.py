@@ -215,6 +215,8 @@ class _Record:
         program = answer.executable
         if not isinstance(program, Program):
             raise _Unfit
+        if sum(t.position >= answer.n_inputs for t in answer.targets) > 1:
+            raise _Unfit  # nobody would see that two of them share memory
         start = program.start
         fresh = [None if f is None else (tuple(f[0]), tuple(f[1]), f[2]) for f in answer.fresh]
         self.keep += [start, fresh]

@@ -56,6 +56,11 @@ class Statement:
     random: bool = False
     check: Check | None = None
 
+    @property
+    def own(self) -> bool:
+        """Whether the operator is Isobit's own: PyTorch has no kernel for it, so callers handle Unowned themselves."""
+        return self.name.startswith("isobit::")
+
 
 @dataclass(frozen=True)
 class Decomposition:

@@ -28,6 +28,9 @@ def adam_step(
     greatest: Sequence[Value], steps: Sequence[Value], lr: Any, beta1: Any, beta2: Any, weight_decay: Any, eps: Any,
     decoupled: bool, maximize: bool, advance: bool,
 ) -> Result:  # fmt: skip
+    _check_alike(params, grads, firsts, seconds, greatest)
+    if any(t.shape for t in steps):
+        raise Unowned("a step number that is not a 0-d tensor")
     settings = AdamSettings(lr, beta1, beta2, eps, weight_decay, decoupled, maximize)
     tops: list[Value | None] = list(greatest) or [None] * len(params)
     counts = [add(t, 1) for t in steps] if advance else steps
@@ -46,6 +49,7 @@ def sgd_step(
     c: Call, params: Sequence[Value], grads: Sequence[Value], buffers: Sequence[Value], minus_lr: Any,
     weight_decay: Any, momentum: Any, dampening: Any, nesterov: bool, maximize: bool, first: bool,
 ) -> Result:  # fmt: skip
+    _check_alike(params, grads, () if first else buffers)
     held: list[Value | None] = [None if first else b for b in buffers] or [None] * len(params)
     new = [
         optimizers.sgd_step(p, g, b, minus_lr, weight_decay, momentum, dampening, nesterov, maximize)
@@ -55,6 +59,22 @@ def sgd_step(
     return Result((), {"params": p} | ({"buffers": b} if buffers else {}))
 
 
+def _check_alike(params: Sequence[Value], *others: Sequence[Value]) -> None:
+    """PyTorch's own operators say what happens, or what is wrong, where state and parameter differ."""
+    for values in others:
+        for p, v in zip(params, values, strict=False):
+            if (v.dtype, v.shape) != (p.dtype, p.shape):
+                raise Unowned("gradient or state of another dtype or shape than the parameter")
+
+
+def _check_shapes(params: Tensors, *others: Tensors) -> None:
+    """PyTorch's fused kernels would read behind the end of state that is too small."""
+    for tensors in others:
+        for p, t in zip(params, tensors, strict=False):
+            if t.shape != p.shape:
+                raise RuntimeError(f"a parameter has shape {list(p.shape)}, its gradient or state {list(t.shape)}")
+
+
 def _adam(
     decoupled: bool, lists: Sequence[Tensors], lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float,
     amsgrad: bool, maximize: bool, scaling: Sequence[Any],
@@ -62,6 +82,7 @@ def _adam(
     if any(s is not None for s in scaling):
         raise Unowned("gradient scaling inside a fused optimizer is outside version 1")
     *others, greatest, steps = lists
+    _check_shapes(*others, greatest)
     tops = greatest if amsgrad else []
     numbers = (float(lr), beta1, beta2, weight_decay or None, eps)
     torch.ops.isobit.adam_step_(*others, tops, steps, *numbers, decoupled, maximize, False)
@@ -96,5 +117,6 @@ def fused_sgd(
     if grad_scale is not None or found_inf is not None:
         raise Unowned("gradient scaling inside a fused optimizer is outside version 1")
     held = buffers if momentum else []
+    _check_shapes(params, grads, held)
     numbers = (-float(lr), weight_decay or None, momentum or None, dampening)
     torch.ops.isobit.sgd_step_(params, grads, held, *numbers, nesterov, maximize, is_first_step)

@@ -225,9 +225,9 @@ def nan_to_num(c: Call, x: Value, nan: float | None, posinf: float | None, negin
 
 @FAMILY.statement("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
 def xlogy(c: Call, x: Any, y: Any) -> Value:
-    x, y = c.promote(x, y)
-    product = pointwise.where(pointwise.eq(x, 0), 0, pointwise.mul(x, pointwise.log(c.tensor(y))))
-    return pointwise.where(pointwise.isnan(c.tensor(y)), float("nan"), product)
+    x, y = c.tensor(x), c.tensor(y)
+    product = pointwise.where(pointwise.eq(x, 0), 0, pointwise.mul(x, pointwise.log(y)))
+    return pointwise.where(pointwise.isnan(y), float("nan"), product)
 
 
 @FAMILY.statement("logit", static=["eps"])
