@@ -86,6 +86,7 @@ def test_no_entry_names_an_operator_that_pytorch_lacks() -> None:
     assert [name for name, _ in table() if not has_overload(name)] == []
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # Inductor's import
 def test_inductor_by_name_is_a_hole_and_outside_nothing_is_changed(capfd: pytest.CaptureFixture[str]) -> None:
     before = torch.compile
     with isobit.exact() as layer:
