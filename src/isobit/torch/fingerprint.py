@@ -10,7 +10,7 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from isobit.arithmetic.digests import canonical_bytes, header
 from isobit.arithmetic.dtypes import DType
 from isobit.torch.dtypes import FROM_TORCH, is_plain
 
-_INFINITY = {DType.F64: 0x7FF0000000000000, DType.F32: 0x7F800000, DType.F16: 0x7C00, DType.BF16: 0x7F80}
-_CHUNK = 1 << 19  # bytes that are searched for NaN and hashed while they are in the cache
+_INFINITY = {DType.F16: 0x7C00, DType.BF16: 0x7F80}
+_FLOATS: dict[DType, Any] = {DType.F32: np.dtype(np.float32), DType.F64: np.dtype(np.float64)}
+_CHUNK = 1 << 20  # bytes that are searched for NaN and hashed while they are in the cache
 _WORTH_THREADS = 1 << 22  # bytes below which handing work to threads costs more than it saves
 _MOST_THREADS = 4
 
@@ -38,7 +39,8 @@ def scalar_bits(tensor: torch.Tensor) -> str:
     dtype, bits = _bits(tensor)
     if bits.size != 1:
         return f"xxh3:{tensor_digest(tensor).hex()}"
-    value = int(_canonical(dtype, bits.reshape(1))[0])
+    with np.errstate(invalid="ignore"):
+        value = int(_canonical(dtype, bits.reshape(1))[0])
     return f"{dtype}:{value:0{2 * bits.itemsize}x}"
 
 
@@ -47,6 +49,11 @@ def tensor_digest(tensor: torch.Tensor) -> bytes:
 
     Raises TypeError for an element type that is outside the arithmetic.
     """
+    with np.errstate(invalid="ignore"):  # of signalling NaNs
+        return _digest(tensor)
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
     dtype, bits = _bits(tensor)
     state = xxhash.xxh3_128(header(dtype, bits.shape))
     for chunk in _chunks(bits):
@@ -71,7 +78,8 @@ def digest(tensors: Sequence[torch.Tensor]) -> str:
 
 
 def _digests(tensors: Sequence[torch.Tensor], share: Sequence[int]) -> dict[int, bytes]:
-    return {i: tensor_digest(tensors[i]) for i in share}
+    with np.errstate(invalid="ignore"):
+        return {i: _digest(tensors[i]) for i in share}
 
 
 def _shares(sizes: Sequence[int], threads: int) -> list[list[int]]:
@@ -101,14 +109,22 @@ def _chunks(bits: Bits) -> Iterator[Bits]:
 def _canonical(dtype: DType, bits: Bits) -> Bits:
     """`bits`, not empty, with every NaN replaced by the canonical NaN; the same array where there is none.
 
-    As integers the positive NaNs are the largest signed values and the negative ones the largest unsigned values, so
-    two maxima find them, whatever the floating-point environment is.
+    A maximum of floats is NaN if one of them is. For the narrow dtypes NumPy is slow at it; there, as integers, the
+    positive NaNs are the largest signed values and the negative ones the largest unsigned values, so two maxima find
+    them. Neither depends on the floating-point environment.
     """
     if not dtype.is_float:
         return bits
+    if dtype in _FLOATS:
+        top = bits.view(_FLOATS[dtype]).max()
+        return bits if top == top else _with_canonical_nans(dtype, bits)
     infinity, sign = _INFINITY[dtype], 1 << (8 * bits.itemsize - 1)
     if bits.view(f"i{bits.itemsize}").max() <= infinity and bits.max() <= infinity | sign:
         return bits
+    return _with_canonical_nans(dtype, bits)
+
+
+def _with_canonical_nans(dtype: DType, bits: Bits) -> Bits:
     return np.frombuffer(canonical_bytes(bits.view(dtype.numpy), dtype), bits.dtype)
 
 
@@ -125,13 +141,18 @@ def _bits(tensor: torch.Tensor) -> tuple[DType, Bits]:
 
 def _memory(tensor: torch.Tensor) -> Bits:
     """A view of a plain tensor's memory, valid while the tensor is."""
-    size = tensor.element_size()
-    strides = [stride * size for stride in tensor.stride()]
-    if tensor.numel() == 0:
-        return np.empty(tensor.shape, f"u{size}")
-    extent = size + sum(stride * (n - 1) for stride, n in zip(strides, tensor.shape, strict=True))
-    memory = memoryview((ctypes.c_char * extent).from_address(tensor.data_ptr()))
-    return np.ndarray(tensor.shape, f"u{size}", memory, 0, strides)
+    return _view(tensor.data_ptr(), tensor.element_size(), tensor.shape, tensor.stride())
+
+
+@lru_cache(1024)
+def _view(address: int, size: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Bits:
+    """Whatever lies at the address when it is read: the same for every tensor that is there in this layout."""
+    if 0 in shape:
+        return np.empty(shape, f"u{size}")
+    steps = [stride * size for stride in strides]
+    extent = size + sum(stride * (n - 1) for stride, n in zip(steps, shape, strict=True))
+    memory = memoryview((ctypes.c_char * extent).from_address(address))
+    return np.ndarray(shape, f"u{size}", memory, 0, steps)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
