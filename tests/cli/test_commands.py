@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,68 @@ def test_a_trace_that_cannot_grow_stops_no_training(tmp_path: Path) -> None:
     assert open_run(run.folder).manifest.steps == 9
 
 
+FILLS = """\
+import os, torch
+from descent import Descent
+w = torch.nn.Parameter(torch.ones(3))
+update = Descent([w], lr=0.01)
+for i in range(400):
+    (w * w).sum().backward()
+    update.step()
+    if i == 3:
+        with open(".isobit/rest", "wb", buffering=0) as rest:
+            try:
+                while True:
+                    rest.write(bytes(512))
+            except OSError:
+                pass
+print("done", i)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder whose .isobit lies on a disk of 256 KiB."""
+    home = tmp_path / ".isobit"
+    home.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", home], capture_output=True).returncode:
+        pytest.skip("mounting a small disk is not permitted here")
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", "-l", home], check=True)
+
+
+def test_a_disk_that_fills_up_stops_no_training(small_disk: Path) -> None:
+    write(small_disk, "fills.py", FILLS)
+    done = isobit("run", *PLAIN, "fills.py", cwd=small_disk)
+    assert (done.returncode, done.stdout) == (0, "done 399\n"), done.stderr
+    run = latest(small_disk)
+    count = len(list(read_steps(run.folder)))
+    assert count < 400 and f"the trace breaks off after {count} steps: No space left on device" in done.stderr
+    assert run.status == "finished" and run.manifest.steps == 400 and run.manifest.trace_error is not None
+
+
+@pytest.mark.parametrize("free", [0, 6, 12, 20, 40, 60, 80])
+def test_a_disk_that_is_nearly_full(small_disk: Path, free: int) -> None:
+    """Either the script runs and its record is closed, or it does not start, with a reason and no record."""
+    write(small_disk, "full.py", FULL.replace("600", "10**6"))
+    (small_disk / ".isobit" / "rest").write_bytes(bytes((256 - 8 - free) * 1024))
+    done = isobit("run", *PLAIN, "full.py", cwd=small_disk)
+    if done.returncode == 2:
+        assert done.stdout == "" and "cannot write a record" in done.stderr and "Traceback" not in done.stderr
+        assert store(small_disk).ids() == []
+    else:
+        assert (done.returncode, done.stdout) == (0, "done 8\n"), done.stderr
+        assert latest(small_disk).status == "finished"
+
+
+def test_what_is_no_run_does_not_count(copied: Path) -> None:
+    (copied / ".isobit" / "runs" / "notes.txt").write_text("mine")
+    assert isobit("show", "latest", cwd=copied).returncode == 0
+    assert "notes" not in isobit("runs", cwd=copied).stdout
+
+
 CHECKED = """\
 import sys, torch
 from descent import Descent
@@ -373,4 +436,4 @@ def test_exact_runs_agree_over_threads_and_levels(tmp_path: Path) -> None:
     assert (replayed.threads, replayed.cpu, replayed.mode) == (2, lowest, "exact")
     wrong = isobit("run", "--cpu", "x86-64-v9", "train ö.py", cwd=folder)
     assert wrong.returncode == 2 and "unknown CPU level" in wrong.stderr and "Traceback" not in wrong.stderr
-    assert latest(folder).status == "failed"
+    assert len(store(folder).ids()) == 2  # a run that cannot begin is none

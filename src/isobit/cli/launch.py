@@ -7,8 +7,10 @@ loaded.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import os
+import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 from isobit import __version__
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
+from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
@@ -37,7 +40,7 @@ def main() -> None:
     plan = Plan.from_json(sys.argv[1])
     try:
         launch = Launch(plan)
-    except RecordError as error:
+    except (RecordError, UnsupportedLevelError) as error:
         print(f"isobit: {error}", file=sys.stderr)
         sys.exit(USAGE)
     sys.exit(launch.run())
@@ -48,14 +51,20 @@ class Launch:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        host_target(plan.cpu)
         root = Path(plan.root) if plan.root else tree_of(Path(plan.script))
         self._comparison = Comparison(open_run(Path(plan.replay_folder))) if plan.replay_folder else None
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
-        self._recorder = Recorder(run)
-        self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
-        self._code = Code(self._tree(root), self._capture.add_script(plan.script), git=self._git(root))
-        self._recorder.update(code=self._code_now())
+        try:
+            self._recorder = Recorder(run)
+            self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
+            self._code = Code(self._tree(root), self._capture.add_script(plan.script), git=self._git(root))
+            self._recorder.update(code=self._code_now())
+        except OSError as error:
+            shutil.rmtree(run.folder, ignore_errors=True)
+            raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
         self._session = ExitStack()
+        self._settings = _settings(plan, None)
         self._outcome = Outcome(INTERRUPTED, 130)
         atexit.register(self._finish)  # the first, so it comes after all the script's handlers and threads
 
@@ -68,7 +77,9 @@ class Launch:
             self._outcome = Outcome(FAILED, USAGE, str(error))
             print(f"isobit: {error}", file=sys.stderr)
             return USAGE
-        self._recorder.update(settings=_settings(self._plan, info))
+        with contextlib.suppress(OSError):  # the end of the run says it again, or that there is no room
+            self._recorder.update(settings=_settings(self._plan, info))
+        self._settings = _settings(self._plan, info)
         self._capture.install()
         argv = [self._plan.argv0, *self._plan.args]
         self._outcome = run_script(self._plan.script, argv, self._plan.paths)
@@ -82,7 +93,12 @@ class Launch:
         self._capture.add_loaded()
         end, run_id = self._outcome, self._recorder.run.manifest.id
         replay = self._replay_judged(end)
-        self._recorder.finish(end.status, end.exit_code, end.error, code=self._code_now(), replay=replay)
+        try:
+            self._recorder.finish(
+                end.status, end.exit_code, end.error, code=self._code_now(), replay=replay, settings=self._settings
+            )
+        except OSError as error:
+            print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)
         if self._recorder.trace_error is not None:
             print(f"isobit: {self._recorder.trace_error}", file=sys.stderr)
         steps = self._recorder.steps

@@ -136,6 +136,8 @@ def _steps_after_script(steps: int, args: list[str]) -> tuple[int, list[str]]:
             return steps, rest
         case ["--steps", number, *rest] if number.isdecimal() and int(number) > 0:
             return int(number), rest
+        case [first, *rest] if first.startswith("--steps="):
+            return _steps_after_script(steps, ["--steps", first.removeprefix("--steps="), *rest])
         case ["--steps", *_]:
             raise typer.BadParameter("--steps takes a number of at least 1")
         case _:

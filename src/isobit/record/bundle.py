@@ -14,6 +14,7 @@ from pathlib import Path
 
 from isobit.record.errors import RecordError
 from isobit.record.manifest import NAME
+from isobit.record.recorder import RESERVE
 from isobit.record.store import Run
 
 # What zipfile raises for damaged bytes, depending on where the damage is.
@@ -31,7 +32,7 @@ def write_bundle(run: Run, target: Path) -> None:
         with zipfile.ZipFile(draft, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             archive.writestr(NAME, _settled(run))
             for path in sorted(run.folder.rglob("*")):
-                if path.is_file() and path != run.folder / NAME:
+                if path.is_file() and path not in (run.folder / NAME, run.folder / RESERVE):
                     archive.write(path, path.relative_to(run.folder))
         os.replace(draft, target)
     except OSError as error:

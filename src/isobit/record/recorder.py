@@ -12,18 +12,23 @@ from isobit.record.manifest import Hole
 from isobit.record.store import Run, rewrite
 from isobit.record.trace import Step, TraceWriter
 
+RESERVE = "reserve"
+_RESERVED = 1 << 15  # bytes kept for the last writing of the manifest: the disk may be full by then
+
 
 class Recorder:
     """Appends steps, holes and notes to the trace of a run and closes its record at the end.
 
     Safe to call from several threads. A forked child inherits the recorder; whatever it says there is
-    ignored, since the record is that of the process that opened it.
+    ignored, since the record is that of the process that opened it. Raises OSError where nothing can be written.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.steps = 0
         self._trace = TraceWriter(run.folder)
+        self._reserve = run.folder / RESERVE
+        self._reserve.write_bytes(bytes(_RESERVED))
         self._owner = os.getpid()
         self._begin = time.perf_counter()
         self._lock = threading.Lock()
@@ -42,6 +47,8 @@ class Recorder:
         if not self.active:
             return None
         with self._lock:
+            if not self._open:  # a thread that outlived the script
+                return None
             step = Step(self.steps, optimizer, losses, parameters, time.perf_counter() - self._begin)
             self._append(lambda: self._trace.step(step))
             self.steps += 1
@@ -76,16 +83,18 @@ class Recorder:
             self.trace_error = f"the trace breaks off after {self.steps} steps: {error.strerror}"
 
     def update(self, **changes: object) -> None:
-        """Replace fields of the manifest while the run goes on."""
+        """Replace fields of the manifest while the run goes on. Raises OSError where the disk is full."""
         if self.active:
             self.run = rewrite(self.run, **changes)
 
     def finish(self, status: str, exit_code: int, error: str | None, **changes: object) -> None:
-        """Close the record with how the run ended."""
+        """Close the record with how the run ended; raises OSError where not even the reserve is room enough."""
         if not self.active:
             return
-        self._open = False
-        self._trace.close()
+        with self._lock:
+            self._open = False
+            self._trace.close()
+        self._reserve.unlink(missing_ok=True)
         self.run = rewrite(
             self.run,
             status=status,

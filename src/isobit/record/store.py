@@ -71,7 +71,7 @@ class Store:
         """The ids of all runs, oldest first."""
         if not self.runs.is_dir():
             return []
-        return sorted(entry.name for entry in self.runs.iterdir() if entry.name[0] != ".")
+        return sorted(entry.name for entry in self.runs.iterdir() if entry.name[0] != "." and entry.is_dir())
 
     def create(self, manifest: Callable[[str], Manifest], run_id: str | None = None) -> Run:
         """A new run; `manifest` gives its manifest for the id. The folder appears with its manifest in it.
