@@ -244,3 +244,15 @@ def test_threads_do_not_change_a_digest() -> None:
         assert digest(tensors) == one
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 2), (700_000,)])
+def test_a_digest_is_of_what_the_memory_holds_now(shape: tuple[int, ...]) -> None:
+    x = torch.zeros(shape)
+    before = tensor_digest(x)
+    x += 1
+    assert tensor_digest(x) == tensor_digest(torch.ones(shape)) != before
+    assert tensor_digest(x).hex() == trace_digest(x.numpy(), DType.F32)
+    x.view(-1)[-1] = float("nan")
+    x.view(torch.int32).view(-1)[-1] ^= -(2**31)  # another NaN, with a sign
+    assert tensor_digest(x).hex() == trace_digest(x.numpy(), DType.F32)

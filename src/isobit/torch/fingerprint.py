@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from isobit.arithmetic.digests import canonical_bytes, header
 from isobit.arithmetic.dtypes import DType
+from isobit.ir.layout import contiguous_strides
 from isobit.torch.dtypes import FROM_TORCH, is_plain
 
 _INFINITY = {DType.F16: 0x7C00, DType.BF16: 0x7F80}
@@ -54,11 +55,19 @@ def tensor_digest(tensor: torch.Tensor) -> bytes:
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
-    dtype, bits = _bits(tensor)
-    state = xxhash.xxh3_128(header(dtype, bits.shape))
-    for chunk in _chunks(bits):
+    if _is_ours(tensor) and tensor.is_contiguous():
+        dtype = _dtype(tensor)
+        chunks: Iterable[Bits] = _held_chunks(tensor.data_ptr(), tensor.element_size(), tensor.shape)
+    else:
+        dtype, bits = _bits(tensor)
+        chunks = _chunks(bits)
+    state = xxhash.xxh3_128(_header(dtype, tensor.shape))
+    for chunk in chunks:
         state.update(_canonical(dtype, chunk).data)
     return state.digest()
+
+
+_header = lru_cache(1024)(header)
 
 
 def digest(tensors: Sequence[torch.Tensor]) -> str:
@@ -116,7 +125,7 @@ def _canonical(dtype: DType, bits: Bits) -> Bits:
     if not dtype.is_float:
         return bits
     if dtype in _FLOATS:
-        top = bits.view(_FLOATS[dtype]).max()
+        top = np.maximum.reduce(bits.view(_FLOATS[dtype]))
         return bits if top == top else _with_canonical_nans(dtype, bits)
     infinity, sign = _INFINITY[dtype], 1 << (8 * bits.itemsize - 1)
     if bits.view(f"i{bits.itemsize}").max() <= infinity and bits.max() <= infinity | sign:
@@ -130,18 +139,34 @@ def _with_canonical_nans(dtype: DType, bits: Bits) -> Bits:
 
 def _bits(tensor: torch.Tensor) -> tuple[DType, Bits]:
     """The element type and the tensor's memory as unsigned integers, in its logical shape."""
-    dtype = FROM_TORCH.get(tensor.dtype)
-    if dtype is None:
-        raise TypeError(f"{tensor.dtype} is outside the arithmetic (f64, f32, f16, bf16, integers, bool)")
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter) and is_plain(tensor):
+    dtype = _dtype(tensor)
+    if _is_ours(tensor):
         return dtype, _memory(tensor)
     copied = _copied(tensor)
     return dtype, _memory(copied).copy()  # outlives the tensor
 
 
+def _dtype(tensor: torch.Tensor) -> DType:
+    dtype = FROM_TORCH.get(tensor.dtype)
+    if dtype is None:
+        raise TypeError(f"{tensor.dtype} is outside the arithmetic (f64, f32, f16, bf16, integers, bool)")
+    return dtype
+
+
+def _is_ours(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's memory holds its values and nobody overrides what it is."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and is_plain(tensor)
+
+
 def _memory(tensor: torch.Tensor) -> Bits:
     """A view of a plain tensor's memory, valid while the tensor is."""
     return _view(tensor.data_ptr(), tensor.element_size(), tensor.shape, tensor.stride())
+
+
+@lru_cache(1024)
+def _held_chunks(address: int, size: int, shape: tuple[int, ...]) -> tuple[Bits, ...]:
+    """The chunks of a contiguous tensor; as _view."""
+    return tuple(_chunks(_view(address, size, shape, contiguous_strides(shape))))
 
 
 @lru_cache(1024)
