@@ -15,8 +15,12 @@ from torch import Tensor
 
 import isobit
 import isobit.torch.shortcut as shortcut
+from isobit.codegen.objects import compile_object
+from isobit.codegen.target import level_target
+from isobit.runtime.entry import RUN_SYMBOL
 from isobit.torch.kernels import StatementKernel
 from isobit.torch.layer import ExactOptions, override_for
+from isobit.torch.shortcut_code import PYTHON_FUNCTIONS, SYMBOL, TORCH_FUNCTIONS, shortcut_text
 
 
 @pytest.fixture(autouse=True)
@@ -235,3 +239,10 @@ def test_where_the_interpreter_looks_otherwise_python_answers(monkeypatch: pytes
     engine = override_for(ExactOptions(threads=2).engine).engine
     assert shortcut.shortcut_factory.__wrapped__(engine) is None
     assert kernel("aten::add.Tensor")(X, Y).equal(X + Y)
+
+
+@pytest.mark.parametrize(("level", "triple"), [("aarch64", "aarch64-unknown-linux-gnu"), ("x86-64-v2", None)])
+def test_the_code_compiles_for_every_architecture(level: str, triple: str | None) -> None:
+    target = level_target(level, triple or "x86_64-unknown-linux-gnu")
+    imports = [*TORCH_FUNCTIONS, *PYTHON_FUNCTIONS, RUN_SYMBOL]
+    assert compile_object(shortcut_text(target), target, SYMBOL, imports).startswith(b"\x7fELF")
