@@ -16,13 +16,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from isobit import __version__
+from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
-from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Manifest, Replay, Settings
+from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Hole, Manifest, Replay, Settings
 from isobit.record.process import current_process
 from isobit.record.recorder import Recorder, utc_now
 from isobit.record.replay import Comparison
@@ -63,6 +64,7 @@ class Launch:
         except OSError as error:
             shutil.rmtree(run.folder, ignore_errors=True)
             raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
+        self._observers = Observers(_observers(plan))
         self._session = ExitStack()
         self._settings = _settings(plan, None)
         self._outcome = Outcome(INTERRUPTED, 130)
@@ -71,6 +73,7 @@ class Launch:
     def run(self) -> int:
         """Run the script and return its exit code."""
         self._say(f"run {self._recorder.run.manifest.id}")
+        self._observers.started(self._recorder.run)
         try:
             info = self._session.enter_context(exact_session(_options(self._plan), self._sink))
         except ValueError as error:
@@ -101,6 +104,7 @@ class Launch:
             print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)
         if self._recorder.trace_error is not None:
             print(f"isobit: {self._recorder.trace_error}", file=sys.stderr)
+        self._observers.ended(self._recorder.run.manifest)
         steps = self._recorder.steps
         self._say(f"run {run_id} {end.status}, {steps} step{'s' * (steps != 1)}")
 
@@ -134,10 +138,14 @@ class Launch:
         match event:
             case StepEvent():
                 step = self._recorder.step(event.optimizer, event.losses, event.parameters)
-                if step is not None and not self._goes_on(step):
-                    raise StopRun
+                if step is not None:
+                    self._observers.stepped(step)
+                    if not self._goes_on(step):
+                        raise StopRun
             case HoleEvent():
                 self._recorder.hole(event.operator, event.reason, event.count)
+                if self._recorder.active:
+                    self._observers.fell(Hole(event.operator, event.reason, event.count))
             case NoteEvent():
                 self._recorder.note(event.text)
 
@@ -158,6 +166,11 @@ class Launch:
     def _say(self, text: str) -> None:
         if not self._plan.quiet:
             print(f"isobit: {text}", file=sys.stderr, flush=True)
+
+
+def _observers(plan: Plan) -> list[Observer]:
+    """Who looks on, as the plan says."""
+    return []
 
 
 def _manifest(plan: Plan, run_id: str) -> Manifest:

@@ -25,13 +25,24 @@ _KEYS = {"s": {"i", "o", "l", "p", "t"}, "h": {"op", "why"}, "n": {"text"}}
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step: the bits of the losses that led to it and the digest of the parameters after it."""
+    """One optimizer step, in the order in which its parts come about; "" stands for what was not taken.
+
+    ``batch``: digest of what the loaders yielded since the step before. ``losses``: bits of what `backward()` started
+    from since then. ``gradients``: of the optimizer's parameters, before the step (sampled). ``settings``: of its
+    hyper-parameters, ``state`` of its state after the step (sampled), ``parameters`` after the step, ``random`` of the
+    generators after the step.
+    """
 
     index: int
     optimizer: int
     losses: tuple[str, ...]
     parameters: str
     seconds: float = 0.0
+    batch: str = ""
+    gradients: str = ""
+    settings: str = ""
+    state: str = ""
+    random: str = ""
 
 
 class TraceWriter:
