@@ -10,7 +10,7 @@ import typer
 from isobit.cli.check import check as side_by_side
 from isobit.cli.options import Args, Cpu, Plain, RunName, Script, Seed, Strict, Threads, script_path, store_here
 from isobit.cli.plan import Plan, become
-from isobit.cli.replay import RECORD
+from isobit.cli.replay import RECORD, How
 from isobit.cli.replay import replay as run_again
 from isobit.record.resolve import resolve
 
@@ -49,10 +49,12 @@ def replay(
         str,
         typer.Option(metavar="PATH|current", help="Run other code than the recorded: a folder, or today's files."),
     ] = RECORD,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Past the first difference, to the end.")] = False,
+    op_level: Annotated[bool, typer.Option("--op-level", help="Where it differs: name the first operator.")] = False,
 ) -> None:
     """Run a record again: identical (exit 0), or the first step that differs (exit 1)."""
     store = store_here()
-    raise typer.Exit(run_again(store, resolve(store, run), threads, cpu, code))
+    raise typer.Exit(run_again(store, resolve(store, run), How(threads, cpu, code, keep_going, op_level)))
 
 
 def check(

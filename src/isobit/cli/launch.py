@@ -24,13 +24,14 @@ from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
 from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Hole, Manifest, Replay, Settings
+from isobit.record.optrace import Operator, OperatorWriter
 from isobit.record.process import current_process
 from isobit.record.recorder import Recorder, utc_now
 from isobit.record.replay import Comparison
 from isobit.record.store import Store, open_run
 from isobit.record.surroundings import machine, packages
 from isobit.record.trace import Step
-from isobit.torch.events import Event, HoleEvent, NoteEvent, SessionInfo, SessionOptions, StepEvent
+from isobit.torch.events import Event, HoleEvent, NoteEvent, OperatorEvent, SessionInfo, SessionOptions, StepEvent
 from isobit.torch.session import exact_session
 
 USAGE = 2  # the exit code of what went wrong before the script began
@@ -54,10 +55,11 @@ class Launch:
         self._plan = plan
         host_target(plan.cpu)
         root = Path(plan.root) if plan.root else tree_of(Path(plan.script))
-        self._comparison = Comparison(open_run(Path(plan.replay_folder))) if plan.replay_folder else None
+        self._comparison = _comparison(plan)
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         try:
             self._recorder = Recorder(run)
+            self._operators = OperatorWriter(run.folder)
             self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
             self._code = Code(self._tree(root), self._capture.add_script(plan.script), git=self._git(root))
             self._recorder.update(code=self._code_now())
@@ -75,7 +77,7 @@ class Launch:
         self._say(f"run {self._recorder.run.manifest.id}")
         self._observers.started(self._recorder.run)
         try:
-            info = self._session.enter_context(exact_session(_options(self._plan), self._sink))
+            info = self._session.enter_context(exact_session(self._options(), self._sink))
         except ValueError as error:
             self._outcome = Outcome(FAILED, USAGE, str(error))
             print(f"isobit: {error}", file=sys.stderr)
@@ -148,11 +150,23 @@ class Launch:
                     self._observers.fell(Hole(event.operator, event.reason, event.count))
             case NoteEvent():
                 self._recorder.note(event.text)
+            case OperatorEvent():
+                self._operators.add(Operator(**dataclasses.asdict(event)))
 
     def _goes_on(self, step: Step) -> bool:
         if self._comparison is not None and not self._comparison.matches(step):
             return False
         return self._plan.steps is None or step.index + 1 < self._plan.steps
+
+    def _options(self) -> SessionOptions:
+        plan = self._plan
+        return SessionOptions(
+            plan.threads, plan.cpu, plan.strict, plan.plain, plan.seed, plan.operators_at, self._is_ours
+        )
+
+    def _is_ours(self, file: str) -> bool:
+        """Whether a source file is the script's own code."""
+        return file == self._plan.script or self._capture.relative(file) is not None
 
     def _code_now(self) -> Code:
         """What has been copied so far. Isobit's own way into the path is no part of the script's."""
@@ -206,5 +220,5 @@ def _settings(plan: Plan, info: SessionInfo | None) -> Settings:
     )
 
 
-def _options(plan: Plan) -> SessionOptions:
-    return SessionOptions(plan.threads, plan.cpu, plan.strict, plan.plain, plan.seed)
+def _comparison(plan: Plan) -> Comparison | None:
+    return Comparison(open_run(Path(plan.replay_folder)), plan.keep_going) if plan.replay_folder else None

@@ -44,6 +44,8 @@ class Plan:
     replay_folder: str | None = None  # the record to compare with
     replay_of: str | None = None
     replay_code: str = "record"
+    keep_going: bool = False  # past the first difference
+    operators_at: int | None = None  # the step whose operators are traced
 
     @property
     def hash_seed(self) -> str:

@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from isobit.cli.child import run_child
+from isobit.cli.oplevel import operator_parting
 from isobit.cli.plan import Plan
 from isobit.record.ids import new_id
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
@@ -26,18 +28,52 @@ _EXIT = {IDENTICAL: 0, DIFFERS: 1}
 _FAILED = 2
 
 
-def replay(store: Store, run: Run, threads: int | None, cpu: str | None, code: str) -> int:
+@dataclass(frozen=True)
+class How:
+    """How to replay. `code` is "record" for the recorded code, "current" for today's files in the same place, or
+    another folder with the same files. `op_level`: find the first operator that differs, too.
+    """
+
+    threads: int | None = None
+    cpu: str | None = None
+    code: str = RECORD
+    keep_going: bool = False
+    op_level: bool = False
+
+
+def replay(store: Store, run: Run, how: How) -> int:
     """Replay `run` and print the verdict; returns the exit code: 0 identical, 1 differs, 2 no verdict.
 
-    `code` is "record" for the recorded code, "current" for today's files in the same place, or another folder
-    with the same files. Raises RecordError if the record does not hold what a replay needs.
+    Raises RecordError if the record does not hold what a replay needs.
     """
-    with _code_folder(run, code) as folder:
-        plan = _plan(store, run, folder, threads, cpu, code)
+    with _code_folder(run, how.code) as root:
+        plan = _plan(store, run, root, how)
         status, made = run_child(plan, _folder(run.manifest))
+        exit_code = _judged(run, made, status)
+        verdict = _verdict_of(made)
+        if how.op_level and verdict is not None and verdict.step is not None:
+            _print_operator(store, run, plan, verdict.step)
+    return exit_code
+
+
+def _print_operator(store: Store, run: Run, plan: Plan, step: int) -> None:
+    """Find and print the first operator at which the replay's code and conditions part from the recorded ones."""
+    folder = _folder(run.manifest)
+    with _code_folder(run, RECORD) as root:
+        recorded = _plan(store, run, root, How())
+        text = operator_parting(recorded, plan, (folder, folder), step)
+    Console(highlight=False).print(f"first operator: {text}", markup=False, soft_wrap=True)
+
+
+def _verdict_of(made: Run | None) -> Verdict | None:
+    return made.manifest.replay.verdict if made is not None and made.manifest.replay is not None else None
+
+
+def _judged(run: Run, made: Run | None, status: int) -> int:
+    """Print the verdict on the replay `made`, whose process ended with `status`; returns the exit code."""
     if made is None:
         return _no_verdict(f"the replay ended with exit code {status} before it had a record")
-    judged = made.manifest.replay.verdict if made.manifest.replay else None
+    judged = _verdict_of(made)
     if judged is None:
         return _no_verdict(f"the replay {made.manifest.id} was {made.status} (exit code {status})")
     _print(judged, run.manifest, made.manifest)
@@ -59,7 +95,7 @@ def _code_folder(run: Run, code: str) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plan(store: Store, run: Run, root: Path, threads: int | None, cpu: str | None, code: str) -> Plan:
+def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
     manifest, recorded = run.manifest, recorded_code(run)
     settings = manifest.settings
     return Plan(
@@ -69,8 +105,8 @@ def _plan(store: Store, run: Run, root: Path, threads: int | None, cpu: str | No
         command=("isobit", *sys.argv[1:]),
         home=str(store.home),
         seed=settings.seed,
-        threads=settings.asked_threads if threads is None else threads,
-        cpu=settings.asked_cpu if cpu is None else cpu,
+        threads=settings.asked_threads if how.threads is None else how.threads,
+        cpu=settings.asked_cpu if how.cpu is None else how.cpu,
         strict=settings.strict,
         plain=settings.mode == "plain",
         steps=settings.steps,
@@ -79,7 +115,8 @@ def _plan(store: Store, run: Run, root: Path, threads: int | None, cpu: str | No
         paths=tuple(os.path.normpath(root / path) for path in recorded.paths),
         replay_folder=str(run.folder),
         replay_of=manifest.id,
-        replay_code=code,
+        replay_code=how.code,
+        keep_going=how.keep_going,
     )
 
 

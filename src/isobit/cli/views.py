@@ -13,7 +13,7 @@ from rich.table import Table
 
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Manifest, Replay
-from isobit.record.replay import readable
+from isobit.record.parting import readable
 from isobit.record.store import Run, Store, remarks
 from isobit.record.trace import Step, read_steps
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import struct
-
 from isobit.record.errors import RecordError
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, Verdict
+from isobit.record.parting import Parting, part, steps_text
 from isobit.record.store import Run
 from isobit.record.trace import Step, read_steps
 
@@ -18,29 +17,35 @@ class Comparison:
     """Compares steps with those of `recorded`; raises RecordError if its trace is damaged.
 
     A record that ended by itself is compared to its end; one that was killed, interrupted or stopped, or
-    whose trace could not be written to the end, as far as it goes.
+    whose trace could not be written to the end, as far as it goes. With `keep_going` a difference does not end the
+    comparison: the steps that differ are counted.
     """
 
-    def __init__(self, recorded: Run) -> None:
+    def __init__(self, recorded: Run, keep_going: bool = False) -> None:
         self.recorded = recorded
         _check_length(recorded)
         whole = recorded.manifest.trace_error is None
         self._complete = whole and recorded.status in (FINISHED, FAILED)
         self._steps = read_steps(recorded.folder)
         self._next = next(self._steps, None)
+        self._keep_going = keep_going
+        self._seen = 0
         self._equal = 0
-        self._difference: Verdict | None = None
+        self._difference: Parting | None = None
+        self._extra: Step | None = None
 
     def matches(self, step: Step) -> bool:
         """Compare one more step; False if there is no need for another one."""
         expected = self._next
-        if expected is None and not self._complete:  # the record breaks off before its first step
+        if expected is None:  # with an incomplete record: it breaks off before its first step
+            self._extra = step if self._complete else None
             return False
-        if self._difference is None:
-            self._difference = self._compare(expected, step)
-        if self._difference is not None:
+        found = part(expected, step)
+        self._seen += 1
+        self._equal += found is None
+        self._difference = self._difference or found
+        if found is not None and not self._keep_going:
             return False
-        self._equal += 1
         self._next = next(self._steps, None)
         return self._next is not None or self._complete
 
@@ -48,39 +53,33 @@ class Comparison:
         """The judgement on a replay that ended with `status`."""
         recorded = self.recorded.manifest
         if self._difference is not None:
-            return self._difference
+            return self._parted(self._difference)
         if status == INTERRUPTED:
-            return self._verdict(NONE, f"the replay was interrupted after {_count(self._equal)}, all equal")
+            return self._verdict(NONE, f"the replay was interrupted after {self._count()}, all equal")
         if error is not None and (exit_code != recorded.exit_code or _kind(error) != _kind(recorded.error or error)):
-            return self._verdict(NONE, f"the replay failed after {_count(self._equal)}, all equal: {error}")
+            return self._verdict(NONE, f"the replay failed after {self._count()}, all equal: {error}")
+        if self._extra is not None:
+            text = f"the recorded run ended after {self._count()}, the replay goes on"
+            return self._verdict(DIFFERS, text, self._extra.index, "extra")
         if self._next is not None:
-            text = f"the replay ended after {_count(self._equal)}, the recorded run went on"
-            return self._differs("missing", self._next.index, text)
+            text = f"the replay ended after {self._count()}, the recorded run went on"
+            return self._verdict(DIFFERS, text, self._next.index, "missing")
         if self._complete and exit_code != recorded.exit_code:
-            text = f"exit code {exit_code}, recorded {recorded.exit_code}, after {_count(self._equal)}, all equal"
+            text = f"exit code {exit_code}, recorded {recorded.exit_code}, after {self._count()}, all equal"
             return self._verdict(DIFFERS, text, what="exit code")
         if self._equal == 0:
             why = "no optimizer made a step" if self._complete else "the record breaks off before its first step"
             return self._verdict(NONE, f"nothing to compare: {why}")
-        return self._verdict(IDENTICAL, f"{_count(self._equal)}, losses and parameters to the last bit")
+        return self._verdict(IDENTICAL, f"{self._count()}, losses and parameters to the last bit")
 
-    def _compare(self, expected: Step | None, got: Step) -> Verdict | None:
-        if expected is None:
-            text = f"the recorded run ended after {_count(self._equal)}, the replay goes on"
-            return self._differs("extra", got.index, text)
-        if got.optimizer != expected.optimizer:
-            text = f"optimizer {got.optimizer} made the step, recorded {expected.optimizer}"
-            return self._differs("optimizer", got.index, text)
-        if got.losses != expected.losses:
-            text = f"the loss is {_losses(got)}, recorded {_losses(expected)}"
-            return self._differs("loss", got.index, text)
-        if got.parameters != expected.parameters:
-            text = f"the parameters after the update are {got.parameters}, recorded {expected.parameters}"
-            return self._differs("parameters", got.index, f"{text}; the loss before it is the same")
-        return None
+    def _parted(self, difference: Parting) -> Verdict:
+        text = difference.text
+        if self._keep_going:
+            text += f"; {self._seen - self._equal} of {steps_text(self._seen)} differ"
+        return self._verdict(DIFFERS, text, difference.step, difference.part)
 
-    def _differs(self, what: str, step: int, text: str) -> Verdict:
-        return self._verdict(DIFFERS, text, step, what)
+    def _count(self) -> str:
+        return steps_text(self._equal)
 
     def _verdict(self, outcome: str, text: str, step: int | None = None, what: str | None = None) -> Verdict:
         return Verdict(outcome, self._equal, text, step, what)
@@ -96,23 +95,3 @@ def _check_length(recorded: Run) -> None:
 def _kind(error: str) -> str:
     """The exception's name; its message may hold addresses and the names of temporary folders."""
     return error.partition(":")[0]
-
-
-def _count(steps: int) -> str:
-    return f"{steps} step{'s' * (steps != 1)}"
-
-
-def _losses(step: Step) -> str:
-    return ", ".join(readable(loss) for loss in step.losses) or "none"
-
-
-def readable(bits: str) -> str:
-    """``f32:3f317218`` as ``0.6931472 (f32:3f317218)``; other bits as they are."""
-    kind, _, digits = bits.partition(":")
-    if kind == "f32":
-        value = struct.unpack(">f", bytes.fromhex(digits))[0]
-        return f"{value:.9g} ({bits})"
-    if kind == "f64":
-        value = struct.unpack(">d", bytes.fromhex(digits))[0]
-        return f"{value:.17g} ({bits})"
-    return bits

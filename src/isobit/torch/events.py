@@ -38,8 +38,31 @@ class NoteEvent:
     text: str
 
 
-Event = StepEvent | HoleEvent | NoteEvent
+@dataclass(frozen=True)
+class OperatorEvent:
+    """One operator of a step that is looked at closely: number `number` of the step.
+
+    ``phase`` is "forward" (everything outside autograd's backward pass, so the update, too) or "backward"; ``module``
+    the path of the module and ``line`` the script's line (file:line) that it belongs to, "" where there is none;
+    ``inputs`` and ``outputs`` the digests of its tensors.
+    """
+
+    number: int
+    operator: str
+    phase: str
+    module: str
+    line: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+Event = OperatorEvent | StepEvent | HoleEvent | NoteEvent
 EventSink = Callable[[Event], None]
+
+
+def every_file(file: str) -> bool:
+    """True: no source file is told apart."""
+    return True
 
 
 @dataclass(frozen=True)
@@ -51,6 +74,8 @@ class SessionOptions:
     strict: bool = False
     plain: bool = False  # PyTorch's own kernels
     seed: int = 0
+    operators_at: int | None = None  # the step, counted from 0, whose operators are traced
+    ours: Callable[[str], bool] = every_file  # whether a source file is the script's own; for the lines of operators
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
+from isobit.torch.optrace import StepTracer
 from isobit.torch.steps import StepHooks
 
 
@@ -24,8 +25,24 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     seed_all(options.seed)
     with _torch_threads(options.threads) as threads:
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
-        with layer as info, StepHooks(sink):
+        with layer as info, _operators(options, sink) as sink, StepHooks(sink):
             yield info
+
+
+@contextmanager
+def _operators(options: SessionOptions, sink: EventSink) -> Iterator[EventSink]:
+    """`sink`, with a tracer of operators before it where a step is asked for. Compiled code runs eager then: the bits
+    are the same, and there are operators to see.
+    """
+    if options.operators_at is None:
+        yield sink
+        return
+    tracer = StepTracer(sink, options.operators_at, options.ours)
+    with torch.compiler.set_stance("force_eager"):
+        try:
+            yield tracer
+        finally:
+            tracer.close()
 
 
 def seed_all(seed: int) -> None:
