@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from isobit.record.causes import (
 )
 from isobit.record.code_differences import code_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
-from isobit.record.parting import LENGTH, Parting, first_parting
-from isobit.record.store import Run, remarks
+from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
+from isobit.record.store import Run, remarks, rewrite
 from isobit.record.trace import read_steps
 
 ENTROPY_NOTE = "entropy: "  # how notes on randomness without a seed begin
@@ -61,6 +62,18 @@ def explain(parting: Parting, first: Run, second: Run, found: tuple[Difference, 
         entropy |= dict.fromkeys(n.removeprefix(ENTROPY_NOTE) for n in notes if n.startswith(ENTROPY_NOTE))
     own = tuple(Difference(ENTROPY, text, f"randomness that no seed reaches: {text}") for text in entropy)
     return causes(parting, found + own, holes)
+
+
+def with_causes(recorded: Run, made: Run) -> Run:
+    """The replay `made` of `recorded`, with likely causes of its difference added to its verdict, on disk too."""
+    replay = made.manifest.replay
+    verdict = replay.verdict if replay is not None else None
+    if replay is None or verdict is None or verdict.step is None or verdict.what is None:
+        return made
+    known = verdict.what if verdict.what in PARTS else LENGTH
+    parting = Parting(verdict.step, known, verdict.text)
+    why = explain(parting, recorded, made, differences(recorded, made))
+    return rewrite(made, replay=dataclasses.replace(replay, verdict=dataclasses.replace(verdict, causes=why)))
 
 
 def differences(first: Run, second: Run) -> tuple[Difference, ...]:
