@@ -5,7 +5,21 @@ from __future__ import annotations
 import pytest
 
 from isobit.record.causes import (
-    ARGUMENT, CODE, DATA, ENTROPY, ENVIRONMENT, FOLDER, HYPER, INITIAL, MACHINE, ORDER, PACKAGE, SEED, SETTING, Difference, causes,
+    ARGUMENT,
+    CODE,
+    DATA,
+    ENTROPY,
+    ENVIRONMENT,
+    FOLDER,
+    HYPER,
+    INITIAL,
+    MACHINE,
+    ORDER,
+    PACKAGE,
+    SEED,
+    SETTING,
+    Difference,
+    causes,
 )  # fmt: skip
 from isobit.record.manifest import Hole
 from isobit.record.parting import PARTS, Parting
