@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from isobit.artifact.export import export
     from isobit.artifact.load import load
     from isobit.torch.eager import disable, enable, exact
+    from isobit.torch.log import log
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "disable", "enable", "exact", "export", "load"]
+__all__ = ["__version__", "disable", "enable", "exact", "export", "load", "log"]
 
 _HOME = {
     "disable": "isobit.torch.eager",
@@ -23,6 +24,7 @@ _HOME = {
     "exact": "isobit.torch.eager",
     "export": "isobit.artifact.export",
     "load": "isobit.artifact.load",
+    "log": "isobit.torch.log",
 }
 
 

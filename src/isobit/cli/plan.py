@@ -46,6 +46,7 @@ class Plan:
     replay_code: str = "record"
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
+    gradients_every: int | None = None  # of which steps gradients and optimizer state are digested; None: the default
 
     @property
     def hash_seed(self) -> str:

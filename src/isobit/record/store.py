@@ -15,7 +15,7 @@ from isobit.record.files import write_atomic
 from isobit.record.ids import new_id
 from isobit.record.manifest import KILLED, RUNNING, Hole, Manifest, read_manifest, write_manifest
 from isobit.record.process import is_alive
-from isobit.record.trace import read_trace
+from isobit.record.trace import open_trace
 
 _ATTEMPTS = 100
 
@@ -49,9 +49,9 @@ def remarks(run: Run) -> tuple[tuple[Hole, ...], tuple[str, ...]]:
     """Holes and notes of a run. One that has not closed its record has them in its trace, without counts (0)."""
     if run.manifest.ended is not None:
         return run.manifest.holes, run.manifest.notes
-    lines = list(read_trace(run.folder))
-    holes = tuple(Hole(line["op"], line["why"], 0) for line in lines if line["k"] == "h")
-    return holes, tuple(line["text"] for line in lines if line["k"] == "n")
+    trace = open_trace(run.folder)
+    holes = tuple(Hole(event["op"], event["why"], 0) for event in trace.events("h"))
+    return holes, tuple(event["text"] for event in trace.events("n"))
 
 
 class Store:

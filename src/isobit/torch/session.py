@@ -11,6 +11,7 @@ import torch
 
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
+from isobit.torch.log import logging_to
 from isobit.torch.optrace import StepTracer
 from isobit.torch.steps import StepHooks
 
@@ -25,7 +26,7 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     seed_all(options.seed)
     with _torch_threads(options.threads) as threads:
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
-        with layer as info, _operators(options, sink) as sink, StepHooks(sink):
+        with layer as info, _operators(options, sink) as sink, StepHooks(sink, options.sampling), logging_to(sink):
             yield info
 
 
