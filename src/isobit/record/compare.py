@@ -12,6 +12,8 @@ from isobit.record.causes import (
     ARGUMENT,
     ENTROPY,
     FOLDER,
+    HYPER,
+    INITIAL,
     MACHINE,
     PACKAGE,
     SEED,
@@ -23,7 +25,7 @@ from isobit.record.code_differences import code_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
 from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
 from isobit.record.store import Run, remarks, rewrite
-from isobit.record.trace import read_steps
+from isobit.record.trace import Trace, open_trace, read_steps
 
 ENTROPY_NOTE = "entropy: "  # how notes on randomness without a seed begin
 
@@ -54,14 +56,42 @@ def compare(first: Run, second: Run) -> Compared:
 
 def explain(parting: Parting, first: Run, second: Run, found: tuple[Difference, ...]) -> tuple[str, ...]:
     """Likely causes of `parting`, from the differences `found` and from what both runs say of themselves."""
-    holes: list[Hole] = []
-    entropy: dict[str, None] = {}
-    for run in (first, second):
-        fell, notes = remarks(run)
-        holes += fell
-        entropy |= dict.fromkeys(n.removeprefix(ENTROPY_NOTE) for n in notes if n.startswith(ENTROPY_NOTE))
-    own = tuple(Difference(ENTROPY, text, f"randomness that no seed reaches: {text}") for text in entropy)
-    return causes(parting, found + own, holes)
+    entropy = dict.fromkeys(
+        note for run in (first, second) for note in remarks(run)[1] if note.startswith(ENTROPY_NOTE)
+    )
+    texts = [note.removeprefix(ENTROPY_NOTE) for note in entropy]
+    own = [Difference(ENTROPY, text, f"randomness that no seed reaches: {text}") for text in texts]
+    traces = open_trace(first.folder), open_trace(second.folder)
+    holes = [hole for run, trace in zip((first, second), traces, strict=True) for hole in _holes(run, trace, parting)]
+    return causes(parting, [*found, *_in_trace(parting, *traces), *own], holes)
+
+
+def _holes(run: Run, trace: Trace, parting: Parting) -> list[Hole]:
+    """The holes that had opened when the runs parted; a record that does not say when: all of them."""
+    later = {event["op"] for event in trace.events("h") if event.get("i", 0) > parting.step}
+    return [hole for hole in remarks(run)[0] if hole.operator not in later]
+
+
+def _in_trace(parting: Parting, first: Trace, second: Trace) -> Iterator[Difference]:
+    """What the traces tell apart from the steps: hyper-parameters where they part, parameters before the first step."""
+    if parting.step >= min(len(first), len(second)):
+        return
+    optimizer = first.step(parting.step).optimizer
+    one, two = first.settings(parting.step, optimizer), second.settings(parting.step, optimizer)
+    for name in dict.fromkeys([*one, *two]):
+        a, b = one.get(name), two.get(name)
+        if a != b:
+            text = (
+                f"hyper-parameter {name} of optimizer {optimizer} in step {parting.step}: {a or 'none'} → {b or 'none'}"
+            )
+            yield Difference(HYPER, name, text)
+    if _initial(first, optimizer) != _initial(second, optimizer):
+        yield Difference(INITIAL, f"optimizer {optimizer}", "the parameters differ before the first step")
+
+
+def _initial(trace: Trace, optimizer: int) -> str | None:
+    """The digest of the optimizer's parameters before its first step."""
+    return next((event["d"] for event in trace.events("b") if event["o"] == optimizer), None)
 
 
 def with_causes(recorded: Run, made: Run) -> Run:

@@ -101,7 +101,7 @@ class Recorder:
                 return
             known = self._holes.get(operator)
             if known is None:
-                self._append(lambda: self._trace.hole(operator, reason))
+                self._append(lambda: self._trace.hole(operator, reason, self.steps))
             self._holes[operator] = Hole(operator, reason, count + (known.count if known else 0))
 
     def note(self, text: str) -> None:

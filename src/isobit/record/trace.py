@@ -75,9 +75,9 @@ class TraceWriter:
         """Append that a checkpoint with this BLAKE3 digest was written after `steps` steps."""
         self._event("c", i=steps, path=path, d=digest)
 
-    def hole(self, operator: str, reason: str) -> None:
-        """Append the first sight of a hole."""
-        self._event("h", op=operator, why=reason)
+    def hole(self, operator: str, reason: str, steps: int = 0) -> None:
+        """Append the first sight of a hole, after `steps` steps."""
+        self._event("h", op=operator, why=reason, i=steps)
 
     def note(self, text: str) -> None:
         """Append a note."""

@@ -1,4 +1,4 @@
-"""BLAKE3 digests of an optimizer's parameters: after every so many of its steps, and at its end."""
+"""BLAKE3 digests of an optimizer's parameters: before its first step, after every so many, and at its end."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class LastDigests:
         self._reporting = reporting
         self._say = say
         self._watched: dict[ref[Optimizer], _Watched] = {}
+
+    def first(self, optimizer: Optimizer, number: int) -> None:
+        """An optimizer is about to make its first step: say the digest of what its parameters were before."""
+        self._take(_Watched(number, parameters=tuple(map(weakref.ref, parameters(optimizer)))))
 
     def stepped(self, optimizer: Optimizer, number: int) -> None:
         """An optimizer has made a step."""

@@ -111,6 +111,8 @@ class StepHooks:
         del self._losses[:-_MOST_LOSSES]
 
     def _before_step(self, optimizer: Optimizer) -> None:
+        if not self._last.steps(optimizer):
+            self._last.first(optimizer, self._numbers.setdefault(optimizer, len(self._numbers)))
         if self._sampling.takes(self._last.steps(optimizer)):
             gradients = [p.grad for p in parameters(optimizer) if p.grad is not None]
             self._gradients = self._read(digest, gradients, "the gradients", "")
