@@ -21,8 +21,8 @@ class Checkpoint:
     Each part, under a name of your choice, is a model (or an average of one), an optimizer, a scheduler, a GradScaler
     or another object with `state_dict` and `load_state_dict`, a random generator, or a `DataLoader`. The states of
     torch, NumPy's legacy generator and `random` always belong to it; so do `values`, a dict for your own plain values
-    and tensors. While a checkpoint with a loader exists, loaders give the same samples with any number of workers, with or
-    without `isobit.exact()`::
+    and tensors. While a checkpoint with a loader exists, loaders give the same samples with any number of workers,
+    with or without `isobit.exact()`::
 
         checkpoint = isobit.Checkpoint(model=model, optimizer=optimizer, loader=loader)
         checkpoint.load("run.ckpt")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,17 @@ def write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, torch.Te
     digests = {name: _digest(tensor) for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, "content": content, "tensors": digests}, separators=(",", ":"))
     header = {"isobit": text, "digest": blake3(text.encode()).hexdigest()}
-    temporary = path.with_name(f".{path.name}.partial")  # the same every time: a kill leaves one behind at most
+    room = path.with_name(f".{path.name}.partial")  # the same every time: kills leave one behind, not one each
     try:
-        save_file(dict(tensors), temporary, header)
-        _to_disk(temporary)
-        os.replace(temporary, path)
+        shutil.rmtree(room, ignore_errors=True)
+        room.mkdir(parents=True)
+        save_file(dict(tensors), room / path.name, header)
+        _to_disk(room / path.name)
+        os.replace(room / path.name, path)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise CheckpointError(f"{path}: could not be written: {error}") from error
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
     _to_disk(path.parent)
 
 
