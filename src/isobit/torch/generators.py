@@ -1,65 +1,138 @@
-"""One digest of the random generators that a script shares: PyTorch's, `random`'s and NumPy's legacy one.
-
-They are read where they lie in memory: through their own getters, Python's and NumPy's states cost a tenth of a
-millisecond, and a step may take less. Reading draws nothing and changes nothing.
-"""
+"""The states of random generators: the three that a process has for everybody, and those that belong to one object."""
 
 from __future__ import annotations
 
-import ctypes
 import random
-import struct
-import sys
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
+import numpy as np
 import torch
-import xxhash
 
-_WORDS = 624  # of a Mersenne twister
-_TORCH_STATE = 5056  # bytes of PyTorch's CPU generator; these two ranges leave out what its structure does not use
-_TORCH_USED = ((0, 5044), (5048, 5053))
-_PYTHON_STATE = 4 + 4 * _WORDS  # a position and the words
-_PYTHON_OFFSET = object.__basicsize__  # they lie right behind an object's header
-_NUMPY_STATE = 4 * _WORDS + 4
+Words = tuple[int, int, int, int]
+Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
-def random_digest() -> str:
-    """XXH3-128 of the three states, in hexadecimal. NumPy's counts only where the script's process has loaded it."""
-    return xxhash.xxh3_128_hexdigest(b"".join((_torch_state(), _python_state(), _numpy_state())))
+class Source(Protocol):
+    """Random numbers that belong to the whole process. `name` stands in checkpoints."""
+
+    name: str
+
+    def state(self) -> Any:
+        """The state, as plain values and arrays."""
+
+    def set_state(self, state: Any) -> None:
+        """Goes back to what `state` gave."""
+
+    def seed(self, words: Words) -> None:
+        """Begins anew from 128 bits."""
 
 
-def _torch_state() -> bytes:
-    state = torch.default_generator.get_state()
-    data = ctypes.string_at(state.data_ptr(), state.numel())
-    return b"".join(data[a:b] for a, b in _TORCH_USED) if len(data) == _TORCH_STATE else data
+class TorchSource:
+    """PyTorch's default CPU generator. `torch.manual_seed` would visit every other device, too."""
+
+    name = "torch"
+
+    def state(self) -> Any:
+        return torch.default_generator.get_state()
+
+    def set_state(self, state: Any) -> None:
+        torch.default_generator.set_state(state)
+
+    def seed(self, words: Words) -> None:
+        torch.default_generator.manual_seed(words[0] | words[1] << 32)
 
 
-def _python_state() -> bytes:
-    generator: Any = random._inst  # whose methods the module's functions are
-    if not _python_is_where_expected():
-        return repr(generator.getstate()).encode()
-    return ctypes.string_at(id(generator) + _PYTHON_OFFSET, _PYTHON_STATE) + repr(generator.gauss_next).encode()
+class NumpySource:
+    """NumPy's legacy functions, `np.random.rand` and its like."""
+
+    name = "numpy"
+
+    def state(self) -> Any:
+        return np.random.get_state(legacy=False)
+
+    def set_state(self, state: Any) -> None:
+        np.random.set_state(state)
+
+    def seed(self, words: Words) -> None:
+        np.random.seed(words[2])
 
 
-@cache
-def _python_is_where_expected() -> bool:
-    """Whether the state lies where this interpreter's source says; other interpreters may have it elsewhere."""
-    if sys.implementation.name != "cpython" or random.Random.__basicsize__ < _PYTHON_OFFSET + _PYTHON_STATE:
-        return False
-    other = random.Random(5)
-    other.random()
-    *words, position = other.getstate()[1]
-    expected = struct.pack(f"=i{_WORDS}I", position, *words)
-    return ctypes.string_at(id(other) + _PYTHON_OFFSET, _PYTHON_STATE) == expected
+class PythonSource:
+    """The functions of the module `random`."""
+
+    name = "random"
+
+    def state(self) -> Any:
+        return random.getstate()
+
+    def set_state(self, state: Any) -> None:
+        random.setstate(state)
+
+    def seed(self, words: Words) -> None:
+        random.seed(words[3])
 
 
-def _numpy_state() -> bytes:
-    """Of NumPy's global generator, without the second number of a pair of normal ones that it may hold back."""
-    module = sys.modules.get("numpy.random")
-    if module is None:
-        return b""
-    generator = module.get_bit_generator()
-    if type(generator).__name__ != "MT19937":
-        return repr(generator.state).encode()
-    return ctypes.string_at(generator.ctypes.state_address, _NUMPY_STATE)
+SOURCES: tuple[Source, ...] = (TorchSource(), NumpySource(), PythonSource())
+
+
+def shared_states(sources: Iterable[Source]) -> dict[str, Any]:
+    """The states of `sources`, by name."""
+    return {source.name: source.state() for source in sources}
+
+
+def set_shared_states(sources: Iterable[Source], states: dict[str, Any]) -> None:
+    """The inverse of `shared_states`."""
+    for source in sources:
+        source.set_state(states[source.name])
+
+
+def generator_state(generator: Generator) -> Any:
+    """The state of one generator, as plain values and arrays."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state(legacy=False) if isinstance(generator, np.random.RandomState) else generator.getstate()
+
+
+def set_generator_state(generator: Generator, state: Any) -> None:
+    """The inverse of `generator_state`."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.setstate(state)
+
+
+def states(generators: Sequence[Generator]) -> list[Any]:
+    """The states of several generators."""
+    return [generator_state(g) for g in generators]
+
+
+def set_states(generators: Sequence[Generator], values: Sequence[Any]) -> None:
+    """The inverse of `states`."""
+    for generator, value in zip(generators, values, strict=True):
+        set_generator_state(generator, value)
+
+
+def same_state(a: Any, b: Any) -> bool:
+    """Whether two states are one, without PyTorch's operators."""
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and np.array_equal(a.numpy(), b.numpy())
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same_state(v, b[k]) for k, v in a.items())
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(same_state(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def is_shared(generator: object) -> bool:
+    """Whether this object is behind one of SOURCES."""
+    return any(generator is g for g in (torch.default_generator, random._inst, np.random.mtrand._rand))

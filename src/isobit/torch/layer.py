@@ -32,6 +32,7 @@ from isobit.torch.kernels import (
     with_shortcut,
 )
 from isobit.torch.library import library as own_operators
+from isobit.torch.loader import LOADER_LAW
 from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
 from isobit.torch.original import DIRECT, cpu_kernels, is_composite_implicit, original
@@ -200,6 +201,7 @@ class _Stack:
         self.patches = (
             OptimizerRoutes(),
             CompileDefault(self.report),
+            LOADER_LAW,
             ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
         )
         self.lock = threading.RLock()

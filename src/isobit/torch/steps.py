@@ -19,9 +19,9 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from isobit.torch.batches import Batches
 from isobit.torch.events import DEFAULT, DigestEvent, EventSink, NoteEvent, Sampling, StepEvent
 from isobit.torch.fingerprint import digest, scalar_bits
-from isobit.torch.generators import random_digest
 from isobit.torch.hyper_parameters import Change, HyperParameters, state_digest
 from isobit.torch.parameters import LastDigests, parameters
+from isobit.torch.random_state import random_digest
 from isobit.torch.untraced import untraced
 
 T = TypeVar("T")
