@@ -21,6 +21,7 @@ from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
+from isobit.record.checkpoints import keep
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
 from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Hole, Manifest, Replay, Settings
@@ -171,8 +172,17 @@ class Launch:
                 self._recorder.digest(event.optimizer, event.digest)
             case CheckpointEvent():
                 self._recorder.checkpoint(event.path, event.digest)
+                if self._plan.keep_checkpoints and self._recorder.active:
+                    self._keep(event)
             case OperatorEvent():
                 self._operators.add(Operator(**dataclasses.asdict(event)))
+
+    def _keep(self, event: CheckpointEvent) -> None:
+        """Keep a copy of a checkpoint; where that fails the run goes on."""
+        try:
+            keep(self._recorder.run.folder, event.path, event.digest)
+        except OSError as error:
+            self._recorder.note(f"the checkpoint {event.path} could not be kept: {error.strerror or error}")
 
     def _goes_on(self, step: Step) -> bool:
         if self._comparison is not None and not self._comparison.matches(step):
@@ -182,14 +192,15 @@ class Launch:
     def _options(self) -> SessionOptions:
         plan = self._plan
         return SessionOptions(
-            plan.threads,
-            plan.cpu,
-            plan.strict,
-            plan.plain,
-            plan.seed,
-            plan.operators_at,
-            self._is_ours,
-            _sampling(plan),
+            threads=plan.threads,
+            cpu=plan.cpu,
+            strict=plan.strict,
+            plain=plan.plain,
+            seed=plan.seed,
+            sampling=_sampling(plan),
+            operators_at=plan.operators_at,
+            ours=self._is_ours,
+            resume_from=plan.resume_from,
         )
 
     def _is_ours(self, file: str) -> bool:
@@ -253,4 +264,6 @@ def _sampling(plan: Plan) -> Sampling:
 
 
 def _comparison(plan: Plan) -> Comparison | None:
-    return Comparison(open_run(Path(plan.replay_folder)), plan.keep_going) if plan.replay_folder else None
+    if plan.replay_folder is None:
+        return None
+    return Comparison(open_run(Path(plan.replay_folder)), plan.keep_going, plan.segment)

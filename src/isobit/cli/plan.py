@@ -46,6 +46,9 @@ class Plan:
     replay_code: str = "record"
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
+    keep_checkpoints: bool = False  # a copy of each checkpoint in the record
+    resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
+    segment: tuple[int, int] | None = None  # the steps of the record that are compared
     gradients_every: int | None = None  # of which steps gradients and optimizer state are digested; None: the default
 
     @property

@@ -11,6 +11,7 @@ from weakref import finalize
 from isobit.torch.checkpoint_file import CheckpointError, read, write
 from isobit.torch.checkpoint_parts import LoaderPart, part
 from isobit.torch.checkpoint_values import Encoder, decode
+from isobit.torch.checkpoint_watch import saved, to_load
 from isobit.torch.generators import set_shared_states, shared_states
 from isobit.torch.loader import LOADER_LAW
 
@@ -76,14 +77,14 @@ class Checkpoint:
             "random": encoder.encode(shared_states(LOADER_LAW.sources), "random"),
             "epoch": self._next_epoch(),
         }
-        write(Path(path), content, encoder.tensors)
+        saved(Path(path), write(Path(path), content, encoder.tensors))
 
     def load(self, path: str | os.PathLike[str]) -> bool:
         """Restores all parts; False where there is no such file, which is how a run begins.
 
         Raises CheckpointError, before any part is touched, where the file is damaged or does not belong to these parts.
         """
-        file = Path(path)
+        file = to_load(Path(path))
         try:
             content, tensors = read(file)
         except FileNotFoundError:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from isobit.torch.checkpoint_watch import watching
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
 from isobit.torch.log import logging_to
@@ -26,7 +28,13 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     seed_all(options.seed)
     with _torch_threads(options.threads) as threads:
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
-        with layer as info, _operators(options, sink) as sink, StepHooks(sink, options.sampling), logging_to(sink):
+        with (
+            layer as info,
+            _operators(options, sink) as sink,
+            StepHooks(sink, options.sampling),
+            logging_to(sink),
+            watching(sink, Path(options.resume_from) if options.resume_from else None),
+        ):
             yield info
 
 
