@@ -10,6 +10,7 @@ import typer
 from isobit.cli import views
 from isobit.cli.compare import print_comparison_json, show_comparison
 from isobit.cli.options import AsJson, RunName, store_here
+from isobit.cli.steps_view import show_steps
 from isobit.record.bundle import write_bundle
 from isobit.record.resolve import resolve
 
@@ -19,9 +20,16 @@ def runs() -> None:
     views.show_runs(store_here())
 
 
-def show(run: RunName, as_json: AsJson = False) -> None:
-    """Show what a record says."""
+def show(
+    run: RunName,
+    as_json: AsJson = False,
+    steps: Annotated[str | None, typer.Option(metavar="A:B", help="Its steps: 0:10, -5: or one, as 7.")] = None,
+) -> None:
+    """Show what a record says, or its steps."""
     found = resolve(store_here(), run)
+    if steps is not None:
+        show_steps(found, steps, as_json)
+        return
     (views.print_json if as_json else views.show_run)(found)
 
 
