@@ -47,9 +47,9 @@ def _range(text: str) -> slice:
     """``3:9``, ``-5:``, ``:10``, or one step as ``7`` or ``-1``."""
     try:
         begin, colon, end = text.partition(":")
-        start = int(begin) if begin or not colon else None
+        start = int(begin) if begin else None
         if not colon:
-            return slice(start, None if start == -1 else (start or 0) + 1)
+            return slice(int(text), int(text) + 1 or None)
         return slice(start, int(end) if end else None)
     except ValueError as error:
         raise RecordError(f"--steps takes a range such as 0:10, -5: or 7, not {text!r}") from error
