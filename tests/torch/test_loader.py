@@ -215,6 +215,15 @@ def test_the_loop_sees_its_own_draws_only(law: None) -> None:
     assert same_state(shared_states(SOURCES), before)
 
 
+def test_a_loop_may_draw_from_the_loaders_generator(law: None) -> None:
+    """It then has it for itself: nothing that it draws comes twice, and no worker takes anything from it."""
+    found = []
+    for workers in (0, 2):
+        loader = LOADERS["replacement, generator"](num_workers=workers)
+        found.append([float(torch.rand((), generator=loader.sampler.generator)) for _ in loader])  # type: ignore[union-attr]
+    assert found[0] == found[1] and len(set(found[0])) == len(found[0])
+
+
 def test_a_sample_does_not_depend_on_its_batch(law: None) -> None:
     found = []
     for size in (1, 4, 22, None):
