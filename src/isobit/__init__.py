@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isobit.artifact.export import export
     from isobit.artifact.load import load
+    from isobit.record.declare import data
     from isobit.torch.eager import disable, enable, exact
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "disable", "enable", "exact", "export", "load"]
+__all__ = ["__version__", "data", "disable", "enable", "exact", "export", "load"]
 
 _HOME = {
+    "data": "isobit.record.declare",
     "disable": "isobit.torch.eager",
     "enable": "isobit.torch.eager",
     "exact": "isobit.torch.eager",

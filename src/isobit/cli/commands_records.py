@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isobit.cli import views
+from isobit.cli import view_data, views
 from isobit.cli.compare import print_comparison_json, show_comparison
 from isobit.cli.options import AsJson, RunName, store_here
 from isobit.record.bundle import write_bundle
@@ -19,10 +19,17 @@ def runs() -> None:
     views.show_runs(store_here())
 
 
-def show(run: RunName, as_json: AsJson = False) -> None:
+def show(
+    run: RunName,
+    as_json: AsJson = False,
+    data: Annotated[bool, typer.Option("--data", help="The files that the run has read, in order.")] = False,
+) -> None:
     """Show what a record says."""
     found = resolve(store_here(), run)
-    (views.print_json if as_json else views.show_run)(found)
+    if data:
+        (view_data.print_data_json if as_json else view_data.show_data)(found)
+    else:
+        (views.print_json if as_json else views.show_run)(found)
 
 
 def bundle(
