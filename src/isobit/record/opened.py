@@ -146,7 +146,7 @@ class OpenedFiles:
 
     def _about_to_change(self, name: str) -> None:
         if name in self._seen and name not in self._written and os.getpid() == self.watch.owner:
-            self.overwritten(name)
+            self.overwritten(self._named(name))
 
     def _read(self, path: Any, as_code: bool, declared: bool = False) -> None:
         if type(path) is int:  # a descriptor: it was opened before
