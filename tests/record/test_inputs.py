@@ -36,7 +36,6 @@ from isobit.record.inputs import (
     read_inputs,
     write_inputs,
 )
-from isobit.record.manifest import Code
 from isobit.record.opened import NAME, OpenedFiles, OpenedLog, Watch, begin_watch
 from isobit.record.store import Run, Store
 from tests.record.manifests import manifest
@@ -55,6 +54,12 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def opened(run: Run) -> OpenedFiles:
     return OpenedFiles(begin_watch(run.folder, (str(run.folder.parents[1]),)))
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is small enough to be hashed at once."""
+    monkeypatch.setattr(opened_module, "SMALL", -1)
 
 
 def old(path: Path, text: bytes = b"text") -> str:
@@ -80,7 +85,7 @@ def hashing(run: Run, **budget: object) -> Hashing:
 def finished(run: Run, **budget: object) -> Inputs:
     done = hashing(run, **budget)
     done.finish()
-    return inputs_of(done.files.values(), done.unlisted, None)
+    return inputs_of(done.files.values(), done.unlisted)
 
 
 def test_reading_is_noted_once_and_in_order(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
@@ -235,6 +240,7 @@ def test_a_replay_notes_the_tree_that_it_stands_for(run: Run, tmp_path: Path) ->
     assert list(finished(run).files) == [str(tmp_path / "tree" / "x")]
 
 
+@pytest.mark.usefixtures("later")
 def test_ten_thousand_files(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
     paths = [tmp_path / f"{n:05}" for n in range(10_000)]
     for path in paths:
@@ -247,6 +253,7 @@ def test_ten_thousand_files(opened: OpenedFiles, run: Run, tmp_path: Path) -> No
     assert inputs.summary().unhashed == 0
 
 
+@pytest.mark.usefixtures("later")
 def test_hashing_goes_on_beside_the_run(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
     opened("open", (old(tmp_path / "a"), "r", READ))
     work = hashing(run)
@@ -261,6 +268,7 @@ def test_hashing_goes_on_beside_the_run(opened: OpenedFiles, run: Run, tmp_path:
     assert not [thread for thread in threading.enumerate() if thread.name == "isobit-hash"]
 
 
+@pytest.mark.usefixtures("later")
 def test_what_was_not_hashed_says_why(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
     for name in ("gone", "replaced", "fifo", "large", "fine"):
         opened("open", (old(tmp_path / name, b"12345678" if name == "large" else b"text"), "r", READ))
@@ -280,6 +288,7 @@ def test_what_was_not_hashed_says_why(opened: OpenedFiles, run: Run, tmp_path: P
     assert inputs.summary().unhashed == 4
 
 
+@pytest.mark.usefixtures("later")
 def test_an_unreadable_file_says_why(
     opened: OpenedFiles, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +301,7 @@ def test_an_unreadable_file_says_why(
     assert finished(run).read[0].why == "it cannot be read: Permission denied"
 
 
+@pytest.mark.usefixtures("later")
 def test_a_huge_file_is_left_when_the_time_is_over(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(2 << 30)
@@ -304,6 +314,7 @@ def test_a_huge_file_is_left_when_the_time_is_over(opened: OpenedFiles, run: Run
     assert [file.why for file in inputs.read] == ["there was no time left at the end of the run", None]
 
 
+@pytest.mark.usefixtures("later")
 def test_a_file_that_is_overwritten_is_hashed_before(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
     work = hashing(run)
     opened.overwritten = work.rescue
@@ -315,6 +326,14 @@ def test_a_file_that_is_overwritten_is_hashed_before(opened: OpenedFiles, run: R
     (tmp_path / "target").unlink()
     work.finish()
     assert [found.digest for found in work.files.values()] == [blake3(b"text").hexdigest()] * 2
+
+
+def test_a_small_file_is_hashed_at_once(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
+    opened("open", (old(tmp_path / "small"), "r", READ))
+    opened("open", (old(tmp_path / "large", bytes(opened_module.SMALL + 1)), "r", READ))
+    assert [line.digest for line in log(run)] == [blake3(b"text").hexdigest(), None]
+    (tmp_path / "small").unlink()
+    assert finished(run).summary().unhashed == 0
 
 
 def test_hashing_notices_changes_under_way(tmp_path: Path) -> None:
@@ -373,8 +392,9 @@ def test_a_memory_that_is_locked_or_nowhere_is_done_without(tmp_path: Path) -> N
         second.close()
 
 
+@pytest.mark.usefixtures("later")
 def test_a_killed_run_is_read_from_its_log(opened: OpenedFiles, run: Run, tmp_path: Path) -> None:
-    paths = [old(tmp_path / name) for name in ("a", "b", "c.py")]
+    paths = [old(tmp_path / name) for name in ("a", "b")]
     memory = Digests(run.folder.parents[1])
     settled = FileState.of(os.stat(paths[0]))._replace(ctime_ns=LONG_AGO)
     memory.remember(paths[0], settled, "a" * 64)
@@ -384,8 +404,7 @@ def test_a_killed_run_is_read_from_its_log(opened: OpenedFiles, run: Run, tmp_pa
     text = (run.folder / NAME).read_text("ascii").splitlines()
     text[0] = json.dumps(json.loads(text[0]) | {"c": LONG_AGO})
     (run.folder / NAME).write_text("\n".join([*text, "{damaged}", text[1], text[1][:20]]), "ascii")
-    killed = Run(run.folder, manifest(code=Code(str(tmp_path), "c.py", files={"c.py": ""})))
-    inputs = read_inputs(killed)
+    inputs = read_inputs(run)
     assert [(file.path, file.digest) for file in inputs.read] == [(paths[0], "a" * 64), (paths[1], None)]
     assert not inputs.complete and inputs.read[1].why == "the run ended before it was hashed"
 

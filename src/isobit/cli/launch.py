@@ -100,12 +100,17 @@ class Launch:
         self._session.close()
         self._capture.add_loaded()
         end, run_id = self._outcome, self._recorder.run.manifest.id
-        code = self._code_now()
-        data = self._data.finish(code)
+        data = self._data.finish()
         replay = self._replay_judged(end)
         try:
             self._recorder.finish(
-                end.status, end.exit_code, end.error, code=code, data=data, replay=replay, settings=self._settings
+                end.status,
+                end.exit_code,
+                end.error,
+                code=self._code_now(),
+                data=data,
+                replay=replay,
+                settings=self._settings,
             )
         except OSError as error:
             print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)

@@ -14,7 +14,7 @@ from isobit.codegen.target import host_target
 from isobit.record.declare import tell_declared
 from isobit.record.hashing import Budget, Hashing
 from isobit.record.inputs import inputs_of, write_inputs
-from isobit.record.manifest import Code, Data
+from isobit.record.manifest import Data
 from isobit.record.opened import EVENTS, NAME, OpenedFiles, Watch, begin_watch, loaded_files
 from isobit.record.store import Run
 from isobit.runtime.audit import AuditHook
@@ -51,13 +51,14 @@ class DataWatch:
         except _FAILURES as error:
             self.note = f"the files that it opens are not recorded: {error}"
 
-    def finish(self, code: Code | None) -> Data | None:
-        """Write the list of what was read; `code` is no data. None where it was never started."""
+    def finish(self) -> Data | None:
+        """Write the list of what was read. None where it was never started."""
         self._stop()
         if self._hashing is None or self._opened is None or self.note is not None:
             return Data(note=self.note) if self.note else None
         self._hashing.finish()
-        inputs = inputs_of(self._hashing.files.values(), self._hashing.unlisted, code, loaded_files())
+        code = {self._opened.name_of(path) for path in loaded_files()}
+        inputs = inputs_of(self._hashing.files.values(), self._hashing.unlisted, code)
         inputs = dataclasses.replace(inputs, unlisted=inputs.unlisted + self._opened.unnoted)
         try:
             write_inputs(self._folder, inputs)

@@ -135,6 +135,8 @@ class Hashing:
 
     def _hashed(self, opened: Opened, digests: Digests) -> Hashed | None:
         path, state = opened.path, opened.state
+        if opened.digest is not None:
+            return Hashed(opened, opened.digest)
         rescued = self._rescued.pop(path, None)
         if rescued is not None and rescued[0] == state:
             return Hashed(opened, rescued[1])

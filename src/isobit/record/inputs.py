@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
 from isobit.record.hashes import Digests, FileChangedError, FileState
 from isobit.record.hashing import Hashed
-from isobit.record.manifest import Code, Data
+from isobit.record.manifest import Data
 from isobit.record.opened import NAME as LOG
 from isobit.record.opened import OpenedLog
 from isobit.record.store import Run
@@ -103,10 +103,9 @@ def read_inputs(run: Run) -> Inputs:
         raise RecordError(f"{run.folder / NAME} is damaged ({error!r})") from error
 
 
-def inputs_of(hashed: Iterable[Hashed], unlisted: int, code: Code | None, loaded: Iterable[str] = ()) -> Inputs:
-    """The list of what was hashed, without files that are code: those the record has copied, and modules."""
-    not_data = {*_copied(code), *loaded}
-    files = [found for found in hashed if found.opened.path not in not_data]
+def inputs_of(hashed: Iterable[Hashed], unlisted: int, code: Container[str] = ()) -> Inputs:
+    """The list of what was hashed, without the files `code`."""
+    files = [found for found in hashed if found.opened.path not in code]
     return Inputs({found.opened.path: _input(found, order) for order, found in enumerate(files)}, unlisted)
 
 
@@ -115,15 +114,11 @@ def _from_log(run: Run) -> Inputs:
     hashed = {}
     for found in OpenedLog(run.folder / LOG).new():
         if found.path not in hashed:
-            digest = digests.known(found.path, found.state)
+            digest = found.digest or digests.known(found.path, found.state)
             hashed[found.path] = Hashed(found, digest, None if digest else "the run ended before it was hashed")
     digests.close()
-    listed = inputs_of(hashed.values(), 0, run.manifest.code)
+    listed = inputs_of(hashed.values(), 0)
     return Inputs(listed.files, complete=not (run.folder / LOG).exists())
-
-
-def _copied(code: Code | None) -> set[str]:
-    return {os.path.join(code.root, name) for name in code.files} if code else set()
 
 
 def _input(found: Hashed, order: int) -> Input:

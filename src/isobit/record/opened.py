@@ -3,12 +3,15 @@
 Each process appends a line of JSON for each path that is new to it to `opened.jsonl` in the run's folder, by one write;
 so a run that is killed leaves what it had read, and processes need not talk to each other. Keys are short because there
 may be hundreds of thousands of lines: ``p`` path, ``s`` size, ``m`` time of the last change of contents, ``c`` of the
-inode (nanoseconds), ``i`` inode, and where they hold: ``k`` the number of a child process, ``w`` 1: the run wrote the
-file itself, ``d`` 1: declared by `isobit.data`.
+inode (nanoseconds), ``i`` inode, and where they hold: ``h`` digest, ``k`` the number of a child process, ``w`` 1: the
+run wrote the file itself, ``d`` 1: declared by `isobit.data`.
+
+A small file is hashed at once: that costs less than to hand it on, and nobody can change it in between.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -22,15 +25,18 @@ from dataclasses import asdict, dataclass
 from importlib.machinery import all_suffixes
 from json import encoder
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import unquote
 
-from isobit.record.hashes import FileState
+from isobit.record.hashes import FileState, hash_file
 
 NAME = "opened.jsonl"
 EVENTS = ("open", "os.rename", "sqlite3.connect")
 LIMIT = 250_000
 """Paths that a process notes; more are only counted, lest the record outgrow what it is for."""
+SMALL = 64 << 10
+"""Bytes of a file that is hashed at once."""
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 _MAKES = os.O_CREAT | os.O_TRUNC | os.O_EXCL
@@ -101,7 +107,9 @@ class OpenedFiles:
         self._handle = -1
         self._log = (-1, -1)
         self._outside = (*watch.outside, *_SYSTEM)
+        self._isobit = _below(os.path.dirname(os.path.dirname(__file__)))
         self._standard = tuple({_below(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
+        self._not_callers = (*self._standard, "<frozen ")
         if hasattr(os, "register_at_fork"):
             mine = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forget_threads(mine()))
@@ -146,7 +154,7 @@ class OpenedFiles:
 
     def _about_to_change(self, name: str) -> None:
         if name in self._seen and name not in self._written and os.getpid() == self.watch.owner:
-            self.overwritten(self._named(name))
+            self.overwritten(self.name_of(name))
 
     def _read(self, path: Any, as_code: bool, declared: bool = False) -> None:
         if type(path) is int:  # a descriptor: it was opened before
@@ -155,7 +163,7 @@ class OpenedFiles:
         absolute = os.path.abspath(name)
         if absolute in self._seen:
             return
-        if not self._is_data(absolute, as_code):
+        if not self._is_data(absolute, as_code) or (not declared and self._opened_by_isobit()):
             self._seen.add(absolute)
             return
         try:
@@ -170,7 +178,7 @@ class OpenedFiles:
             return
         self._lines += 1
         made = absolute in self._written or found.st_mtime_ns > self.watch.began
-        self._note(self._named(absolute), FileState.of(found), made, declared)
+        self._note(absolute, FileState.of(found), made, declared)
 
     def _is_data(self, path: str, as_code: bool) -> bool:
         if path.startswith(self._outside) or (as_code and path.endswith(_CODE)):
@@ -183,12 +191,28 @@ class OpenedFiles:
             return not path.endswith(_CODE) and not any(place in path for place in _ABOUT_PACKAGES)
         return not path.startswith(self._standard) and not (path.endswith(".py") and path in loaded_files())
 
-    def _named(self, path: str) -> str:
+    def _opened_by_isobit(self) -> bool:
+        """Whether the nearest caller outside of the standard library is Isobit, which copies a module's source."""
+        here = sys._getframe().f_code.co_filename
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if name != here and not name.startswith(self._not_callers):
+                return name.startswith(self._isobit)
+            frame = frame.f_back
+        return False
+
+    def name_of(self, path: str) -> str:
+        """The name that `path` is noted by."""
         copy = self.watch.copy
         return self.watch.original + path[len(copy) :] if copy and path.startswith(copy) else path
 
     def _note(self, path: str, state: FileState, made: bool, declared: bool) -> None:
-        line: dict[str, Any] = {"p": path, "s": state.size, "m": state.mtime_ns, "c": state.ctime_ns, "i": state.inode}
+        line: dict[str, Any] = {"p": self.name_of(path), "s": state.size, "m": state.mtime_ns, "c": state.ctime_ns}
+        line["i"] = state.inode
+        if state.size <= SMALL and not made:
+            with contextlib.suppress(OSError):  # who hashes the rest will say why it cannot be read
+                line["h"] = hash_file(path, state)
         process = os.getpid()
         if process != self.watch.owner:
             line["k"] = process
@@ -230,7 +254,7 @@ def _forget_threads(opened: OpenedFiles | None) -> None:
         opened.deaf.clear()
 
 
-_CALLED = (_below, os.path.abspath, os.fsdecode, json.dumps, encoder.JSONEncoder.encode)
+_CALLED = (_below, hash_file, os.path.abspath, os.fsdecode, json.dumps, encoder.JSONEncoder.encode)
 _OURS = frozenset(function.__code__.co_filename for function in _CALLED)
 
 
@@ -252,6 +276,7 @@ class Opened:
     child: int = 0
     made: bool = False
     declared: bool = False
+    digest: str | None = None
 
 
 class OpenedLog:
@@ -282,6 +307,7 @@ def _parsed(line: bytes) -> Opened | None:
     try:
         data = json.loads(line)
         state = FileState(int(data["s"]), int(data["m"]), int(data["i"]), int(data["c"]))
-        return Opened(str(data["p"]), state, int(data.get("k", 0)), bool(data.get("w")), bool(data.get("d")))
+        marks = int(data.get("k", 0)), bool(data.get("w")), bool(data.get("d"))
+        return Opened(str(data["p"]), state, *marks, data.get("h"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
