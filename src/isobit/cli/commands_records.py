@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isobit.cli import views
+from isobit.cli import view_data, views
 from isobit.cli.compare import print_comparison_json, show_comparison
 from isobit.cli.options import AsJson, RunName, store_here
 from isobit.cli.steps_view import show_steps
@@ -24,13 +24,16 @@ def show(
     run: RunName,
     as_json: AsJson = False,
     steps: Annotated[str | None, typer.Option(metavar="A:B", help="Its steps: 0:10, -5: or one, as 7.")] = None,
+    data: Annotated[bool, typer.Option("--data", help="The files that the run has read, in order.")] = False,
 ) -> None:
-    """Show what a record says, or its steps."""
+    """Show what a record says, its steps, or the files that it read."""
     found = resolve(store_here(), run)
     if steps is not None:
         show_steps(found, steps, as_json)
-        return
-    (views.print_json if as_json else views.show_run)(found)
+    elif data:
+        (view_data.print_data_json if as_json else view_data.show_data)(found)
+    else:
+        (views.print_json if as_json else views.show_run)(found)
 
 
 def bundle(

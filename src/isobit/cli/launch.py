@@ -19,6 +19,7 @@ from isobit import __version__
 from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
+from isobit.cli.watch import DataWatch
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.checkpoints import keep
@@ -80,6 +81,7 @@ class Launch:
         except OSError as error:
             shutil.rmtree(run.folder, ignore_errors=True)
             raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
+        self._data = DataWatch(run, str(root), self._tree(root))
         self._observers = Observers(_observers(plan))
         self._session = ExitStack()
         self._settings = _settings(plan, None)
@@ -100,6 +102,7 @@ class Launch:
             self._recorder.update(settings=_settings(self._plan, info))
         self._settings = _settings(self._plan, info)
         self._capture.install()
+        self._data.start()
         argv = [self._plan.argv0, *self._plan.args]
         self._outcome = run_script(self._plan.script, argv, self._plan.paths)
         return self._outcome.exit_code
@@ -111,10 +114,17 @@ class Launch:
         self._session.close()
         self._capture.add_loaded()
         end, run_id = self._outcome, self._recorder.run.manifest.id
+        data = self._data.finish()
         replay = self._replay_judged(end)
         try:
             self._recorder.finish(
-                end.status, end.exit_code, end.error, code=self._code_now(), replay=replay, settings=self._settings
+                end.status,
+                end.exit_code,
+                end.error,
+                code=self._code_now(),
+                data=data,
+                replay=replay,
+                settings=self._settings,
             )
         except OSError as error:
             print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)

@@ -18,7 +18,9 @@ from isobit.cli.oplevel import operator_parting
 from isobit.cli.plan import Plan
 from isobit.cli.sample import replay_segments
 from isobit.record.compare import with_causes
+from isobit.record.data_differences import change_words
 from isobit.record.ids import new_id
+from isobit.record.inputs import changed_inputs
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
 from isobit.record.parting import LENGTH, PARTS
 from isobit.record.replay import DIFFERS, IDENTICAL
@@ -51,6 +53,8 @@ def replay(store: Store, run: Run, how: How) -> int:
 
     Raises RecordError if the record does not hold what a replay needs.
     """
+    for line in change_words(changed_inputs(run)):
+        print(f"isobit: data: {line}", file=sys.stderr)
     with _code_folder(run, how.code) as root:
         plan = _plan(store, run, root, how)
         if how.sample is not None:
