@@ -1,4 +1,4 @@
-"""The commands that look at records: runs, show, bundle."""
+"""The commands that look at records: runs, show, bundle, compare, report."""
 
 from __future__ import annotations
 
@@ -54,3 +54,16 @@ def compare(
     store = store_here()
     one, two = resolve(store, first), resolve(store, second)
     raise typer.Exit(print_comparison_json(one, two) if as_json else show_comparison(one, two, full))
+
+
+def report(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="One run, or several to set side by side.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page to write; report-<id>.html unless given.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page: curves, provenance, verdicts and, for several runs, what differs."""
+    from isobit.cli.report.command import write_report  # its template engine and NumPy double every command's start
+
+    store = store_here()
+    print(write_report([resolve(store, run) for run in runs], output))
