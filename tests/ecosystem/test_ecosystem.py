@@ -65,6 +65,7 @@ def placed(script: Script, folder: Path) -> Path:
     """The script in a folder of its own, as a user has it."""
     if importlib.util.find_spec(script.package) is None:
         pytest.skip(f"{script.package} is not installed: pip install -e '.[ecosystem]'")
+    (folder / ".isobit").mkdir()  # or a store further up would get the records
     shutil.copy(SCRIPTS / script.name, folder)
     return folder
 
