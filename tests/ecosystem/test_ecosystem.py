@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from isobit.codegen.target import host_levels
+from isobit.record.reading import read_steps
 from isobit.record.store import Run, Store
-from isobit.record.trace import read_steps
 from tests.cli.programs import command, environment
 
 SCRIPTS = Path(__file__).with_name("scripts")
