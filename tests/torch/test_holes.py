@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import isobit
-from isobit.torch.events import Event, HoleEvent
+from isobit.torch.compile_default import NOTE
+from isobit.torch.events import Event, HoleEvent, NoteEvent
 from isobit.torch.holes import HoleError
 from isobit.torch.operators import table
 from isobit.torch.original import cpu_kernels
@@ -86,11 +87,26 @@ def test_no_entry_names_an_operator_that_pytorch_lacks() -> None:
     assert [name for name, _ in table() if not has_overload(name)] == []
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # Inductor's import
-def test_inductor_by_name_is_a_hole_and_outside_nothing_is_changed(capfd: pytest.CaptureFixture[str]) -> None:
-    before = torch.compile
-    with isobit.exact() as layer:
+def test_the_record_says_where_isobit_stands_in_for_inductor() -> None:
+    before, events = torch.compile, list[Event]()
+    with isobit.exact(sink=events.append) as layer:
         torch.compile(torch.sin, backend="inductor")
-        assert layer.monitor.counts == {"torch.compile(backend='inductor')": 1}
+        torch.compile(torch.sin, backend="aot_eager")
+    assert events == [NoteEvent(NOTE)] and not layer.monitor.counts
     assert torch.compile is before
-    assert "Inductor generates kernels of its own" in capfd.readouterr().err
+
+
+def test_a_hole_runs_on_one_thread_of_pytorchs() -> None:
+    """MKL's QR of this matrix has other bits on two threads, which every init.orthogonal_ would show."""
+    matrix, before = torch.randn(64, 64), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with isobit.exact() as layer:
+                found.append(torch.linalg.qr(matrix).Q)
+                assert layer.monitor.counts == {"aten::linalg_qr": 1}
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)

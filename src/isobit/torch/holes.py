@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
+
 from isobit.torch.events import Event, HoleEvent
 
 UNNAMED = "it is not in Isobit's table of operators"
@@ -44,11 +46,17 @@ class HoleMonitor:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While a hole runs on this thread, operators that its kernel calls are not holes of their own."""
+        """While a hole runs on this thread, operators that its kernel calls are not holes of their own.
+
+        PyTorch has one thread meanwhile: so its bits depend on the machine, but not on `--threads`.
+        """
         self._inside.depth = getattr(self._inside, "depth", 0) + 1
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         try:
             yield
         finally:
+            torch.set_num_threads(threads)
             self._inside.depth -= 1
 
     def close(self) -> None:

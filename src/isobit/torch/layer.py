@@ -20,7 +20,7 @@ import torch
 from isobit.runtime.engine import Engine, EngineOptions
 from isobit.torch.children import ChildProcesses
 from isobit.torch.compile_default import CompileDefault
-from isobit.torch.events import Event
+from isobit.torch.events import Event, NoteEvent
 from isobit.torch.holes import UNNAMED, HoleMonitor
 from isobit.torch.kernels import (
     Holder,
@@ -200,7 +200,7 @@ class _Stack:
         self.flags: Flags | None = None
         self.patches = (
             OptimizerRoutes(),
-            CompileDefault(self.report),
+            CompileDefault(self.note),
             LOADER_LAW,
             ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
         )
@@ -241,10 +241,11 @@ class _Stack:
             for patch in self.patches:
                 patch.remove()
 
-    def report(self, name: str, reason: str) -> None:
-        """A hole that no kernel reports."""
-        if self.layers:
-            self.layers[-1].monitor.report(name, reason)
+    def note(self, text: str) -> None:
+        """A remark for the record, if there is one."""
+        sink = self.layers[-1].monitor.sink if self.layers else None
+        if sink is not None:
+            sink(NoteEvent(text))
 
 
 @dataclass(frozen=True)
