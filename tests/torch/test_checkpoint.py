@@ -78,6 +78,8 @@ class Run:
         for _ in self.checkpoint.epochs(EPOCHS):
             torch.rand(3)
             for x, y in self.loader:
+                if self.loader.generator is not None:
+                    x = x + torch.rand((), generator=self.loader.generator)
                 self.optimizer.zero_grad()
                 loss = (self.model(x) - y).square().mean()
                 loss.backward()
