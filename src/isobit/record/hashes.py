@@ -65,9 +65,10 @@ def hash_file(path: str, state: FileState, pace: Callable[[int], None] = lambda 
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or FileState.of(found) != state:
             raise FileChangedError("it changed before it was hashed")
-        digest = blake3()
-        while chunk := os.read(handle, min(_CHUNK, state.size + 1)):
+        digest, left = blake3(), state.size
+        while left > 0 and (chunk := os.read(handle, min(_CHUNK, left))):
             digest.update(chunk)
+            left -= len(chunk)
             pace(len(chunk))
         if FileState.of(os.fstat(handle)) != state:
             raise FileChangedError("it changed while it was hashed")

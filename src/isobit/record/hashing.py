@@ -1,7 +1,8 @@
 """Hashes the files that a run has opened, in the background, with little of the machine.
 
-One thread reads the log of opened files as it grows and takes the smallest file first. While the script runs it has the
-lowest priority and rests three times as long as it works; when the script has ended, what is left has a few seconds.
+One thread reads the log of opened files as it grows and takes the smallest file first. While the script runs it rests
+three times as long as it works; when the script has ended, what is left has a few seconds. It has the priority of all
+others: on a busy machine a lower one would stop it while it holds the interpreter's lock, and with it the script.
 """
 
 from __future__ import annotations
@@ -92,8 +93,6 @@ class Hashing:
 
     def _work(self, begun: Callable[[int], None]) -> None:
         begun(threading.get_ident())
-        if self._thread is not None or not self._ending.is_set():
-            _give_way()
         digests = Digests(self._home)
         try:
             while True:
@@ -179,12 +178,3 @@ class _Pace:
         elif size and time.monotonic() > self._deadline():
             raise _OutOfTimeError
         self._worked = time.thread_time()
-
-
-def _give_way() -> None:
-    """Lowest priority for this thread, where the system has priorities of threads (Linux)."""
-    if hasattr(threading, "get_native_id") and hasattr(os, "setpriority") and os.path.isdir("/proc/self/task"):
-        try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        except OSError:
-            return

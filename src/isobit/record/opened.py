@@ -11,7 +11,6 @@ A small file is hashed at once: that costs less than to hand it on, and nobody c
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -23,7 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.machinery import all_suffixes
-from json import encoder
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -163,7 +162,8 @@ class OpenedFiles:
         absolute = os.path.abspath(name)
         if absolute in self._seen:
             return
-        if not self._is_data(absolute, as_code) or (not declared and self._opened_by_isobit()):
+        ours = not declared and absolute.endswith(_CODE) and self._opened_by_isobit()
+        if ours or not self._is_data(absolute, as_code):
             self._seen.add(absolute)
             return
         try:
@@ -187,7 +187,7 @@ class OpenedFiles:
             path = path.replace(os.sep, "/")
         if path.endswith(".pyc"):
             return False
-        if any(place in path for place in _INSTALLED):
+        if "-packages/" in path and any(place in path for place in _INSTALLED):
             return not path.endswith(_CODE) and not any(place in path for place in _ABOUT_PACKAGES)
         return not path.startswith(self._standard) and not (path.endswith(".py") and path in loaded_files())
 
@@ -208,19 +208,16 @@ class OpenedFiles:
         return self.watch.original + path[len(copy) :] if copy and path.startswith(copy) else path
 
     def _note(self, path: str, state: FileState, made: bool, declared: bool) -> None:
-        line: dict[str, Any] = {"p": self.name_of(path), "s": state.size, "m": state.mtime_ns, "c": state.ctime_ns}
-        line["i"] = state.inode
-        if state.size <= SMALL and not made:
-            with contextlib.suppress(OSError):  # who hashes the rest will say why it cannot be read
-                line["h"] = hash_file(path, state)
+        line = f'{{"p":{_quoted(self.name_of(path))},"s":{state.size},"m":{state.mtime_ns},"c":{state.ctime_ns}'
+        line += f',"i":{state.inode}'
+        digest = _hashed(path, state) if state.size <= SMALL and not made else None
+        if digest is not None:
+            line += f',"h":"{digest}"'
         process = os.getpid()
         if process != self.watch.owner:
-            line["k"] = process
-        if made:
-            line["w"] = 1
-        if declared:
-            line["d"] = 1
-        self._append(json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n")
+            line += f',"k":{process}'
+        line += ',"w":1' * made + ',"d":1' * declared + "}\n"
+        self._append(line.encode("ascii"))
 
     def _append(self, line: bytes) -> None:
         """One write. The descriptor is looked at first: a script that closes all it finds may have given its number to
@@ -243,6 +240,14 @@ def loaded_files() -> set[str]:
     return {file for file in files if isinstance(file, str)}
 
 
+def _hashed(path: str, state: FileState) -> str | None:
+    """The file's digest; None where it cannot be read, which who hashes the rest will say."""
+    try:
+        return hash_file(path, state)
+    except OSError:
+        return None
+
+
 def _database(name: Any) -> Any:
     """The file of an SQLite database, which may be given as an address."""
     text = os.fsdecode(name)
@@ -254,7 +259,7 @@ def _forget_threads(opened: OpenedFiles | None) -> None:
         opened.deaf.clear()
 
 
-_CALLED = (_below, hash_file, os.path.abspath, os.fsdecode, json.dumps, encoder.JSONEncoder.encode)
+_CALLED = (_below, hash_file, os.path.abspath, os.fsdecode, os.path.join)
 _OURS = frozenset(function.__code__.co_filename for function in _CALLED)
 
 
