@@ -189,7 +189,7 @@ def _holes(holes: Sequence[Hole]) -> str:
     if not holes:
         return "none"
     times = sum(hole.count for hole in holes)
-    return f"{len(holes)} operator{'s' * (len(holes) != 1)}, {f'{times:,} times' if times else 'not counted'}"
+    return f"{_many(len(holes), 'operator')}, {_many(times, 'time') if times else 'not counted'}"
 
 
 def _origin(manifest: Manifest) -> Iterator[tuple[str, str, bool]]:
