@@ -28,6 +28,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
+    "mlflow": frozenset({"cli"}),
+    "tensorboard": frozenset({"cli"}),
     "safetensors": frozenset({"torch", "record", "artifact"}),
     "ziglang": frozenset({"codegen", "artifact"}),
 }

@@ -47,6 +47,9 @@ class Plan:
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
     gradients_every: int | None = None  # of which steps gradients and optimizer state are digested; None: the default
+    live: bool = False  # a live line, where there is a terminal
+    mlflow: str | None = None  # tracking URI
+    tensorboard: str | None = None  # folder
 
     @property
     def hash_seed(self) -> str:
