@@ -85,7 +85,7 @@ class Screen:
     def clear(self) -> None:
         """Give the row back."""
         if self._size is not None:
-            rows, _ = os.get_terminal_size(_TERMINAL)
+            rows = os.get_terminal_size(_TERMINAL).lines
             self._size = None
             self._write(f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8")
 
