@@ -43,14 +43,15 @@ def test_replay_exits_as_its_verdict_says(
     monkeypatch.setattr(replay, "run_child", lambda *args, **kwargs: (9, made))
     monkeypatch.setattr(replay, "_code_folder", lambda run, code: nullcontext(tmp_path))
     monkeypatch.setattr(replay, "_plan", lambda *args: None)
+    monkeypatch.setattr(replay, "with_causes", lambda run, made: made)
     store = Store(tmp_path)
-    assert replay.replay(store, make(store, "a"), None, None, "record") == code
+    assert replay.replay(store, make(store, "a"), replay.How()) == code
     assert (
         capsys.readouterr()
         .out.splitlines()[-1]
         .startswith(outcome if outcome in ("identical", "differs") else "no verdict")
     )
-    assert replay.replay(store, store.open("a"), None, None, "record", as_json=True) == code
+    assert replay.replay(store, store.open("a"), replay.How(), as_json=True) == code
     data = json.loads(capsys.readouterr().out)
     assert data["verdict"]["outcome"] == (outcome or "none") and data["recorded"]["run"] == "a"
 
@@ -111,7 +112,7 @@ def test_usage_reads_well(
 
 
 def test_versions_without_importing_what_they_are_of(tmp_path: Path) -> None:
-    code = "import sys; sys.argv = ['isobit', '--version']\nfrom isobit.cli.main import main\ntry: main()\nfinally: print([m for m in ('torch', 'numpy', 'llvmlite', 'mlflow') if m in sys.modules])"
+    code = "import sys; sys.argv = ['isobit', '--version']\nfrom isobit.cli.main import main\ntry: main()\nfinally: print([m for m in ('torch', 'llvmlite', 'mlflow') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True
     )

@@ -100,12 +100,14 @@ def test_a_store_that_cannot_be_written_is_listed(store: Store, monkeypatch: pyt
 
 def test_what_has_not_ended_is_looked_at_each_time(store: Store) -> None:
     open_ = {"status": "running", "ended": None, "steps": None, "seconds": None}
-    run = make(store, "c", **open_)
+    run = store.create(lambda i: manifest(i, **{**ENDED, **open_}), "c")
     make(store, "d", **open_, process=Process(2**22 + 1, 1, "", run.manifest.process.host))
-    assert [(e.status, e.steps, e.seconds) for e in entries(store)[2:]] == [("running", 3, 0.2), ("killed", 3, 0.2)]
-    with open(run.folder / "trace.jsonl", "ab") as file:
-        file.write(b'{"k":"s","i":3,"o":0,"l":[],"p":"","t":0.3}\n{"k":"s","i":4')
-    assert [(e.steps, e.loss) for e in entries(store)[2:]] == [(4, None), (3, "f32:3f800002")]
+    trace = TraceWriter(run.folder)
+    trace.step(Step(0, 0, ("f32:3f800000",), "0" * 32, 0.1))
+    assert [(e.status, e.steps, e.seconds) for e in entries(store)[2:]] == [("running", 1, 0.1), ("killed", 3, 0.2)]
+    trace.step(Step(1, 0, (), "0" * 32, 0.3))
+    trace.close()
+    assert [(e.steps, e.loss) for e in entries(store)[2:]] == [(2, None), (3, "f32:3f800002")]
 
 
 @pytest.mark.parametrize(
@@ -121,11 +123,10 @@ def test_a_field_of_another_type_is_unreadable(store: Store, field: str, value: 
     assert "manifest.json is missing" in str(entries(store)[0].error)
 
 
-def test_the_last_step_is_found_before_a_long_end(store: Store) -> None:
-    with open(store.runs / "a" / "trace.jsonl", "ab") as file:
-        file.write(b'{"k":"n","text":"' + b"x" * 100_000 + b'"}\n')
+def test_a_damaged_trace_has_no_last_step(store: Store) -> None:
     assert last_step(store.runs / "a") == (2, "f32:3f800002", 0.2)
-    assert last_step(store.runs / "none") is None
+    (store.runs / "a" / "trace" / "header.json").write_text("{")
+    assert last_step(store.runs / "a") is None and last_step(store.runs / "none") is None
 
 
 def test_losses_as_numbers() -> None:
