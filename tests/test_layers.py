@@ -29,6 +29,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "jinja2": frozenset({"cli"}),
+    "mlflow": frozenset({"cli"}),
+    "tensorboard": frozenset({"cli"}),
     "safetensors": frozenset({"torch", "record", "artifact"}),
     "ziglang": frozenset({"codegen", "artifact"}),
 }

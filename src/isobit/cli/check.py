@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -12,12 +13,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from isobit.cli import exits
 from isobit.cli.child import run_child
+from isobit.cli.output import print_json
 from isobit.cli.plan import Plan
 from isobit.record.errors import RecordError
 from isobit.record.ids import new_id
@@ -58,20 +62,22 @@ class Result:
 
     @property
     def step_seconds(self) -> float | None:
-        """The median time from one step to the next; the first, which compiles, has none before it."""
+        """The median time from one step to the next over the later half: the first ones compile."""
         times = [step.seconds for step in self.steps]
         between = [after - before for before, after in pairwise(times)]
-        return median(between) if between else None
+        return median(between[len(between) // 2 :]) if between else None
 
 
-def check(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, plain_only: bool) -> int:
+def check(
+    script: str, argv0: str, args: Sequence[str], steps: int, seed: int, plain_only: bool, as_json: bool = False
+) -> int:
     """Run the first `steps` steps in every setting and print the comparison.
 
     Returns 0 if all of Isobit's digests agree, 1 if they do not, 2 if a setting failed, 130 after Ctrl-C.
-    `plain_only` leaves Isobit out and judges plain PyTorch in its place.
+    `plain_only` leaves Isobit out and judges plain PyTorch in its place; `as_json` prints one object instead.
     """
     results = []
-    console = Console(highlight=False)
+    console = Console(highlight=False, stderr=as_json)
     with tempfile.TemporaryDirectory(prefix="isobit-check-") as home:
         for setting in _settings(plain_only):
             with console.status(f"{escape(str(setting))} …"):
@@ -79,10 +85,15 @@ def check(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, p
                 result = _run(plan, setting)
             if result is None:
                 console.print("interrupted", style="yellow")
-                return 130
+                return exits.INTERRUPTED
             results.append(result)
-    _report(console, results)
-    return _judge(console, results, [r for r in results if plain_only or not r.setting.plain])
+    judged = [r for r in results if plain_only or not r.setting.plain]
+    if as_json:
+        print_json(_object(results, judged))
+    else:
+        _report(console, results)
+        _print_verdict(console, results, judged)
+    return _exit_code(results, judged)
 
 
 def _settings(plain_only: bool) -> list[Setting]:
@@ -152,11 +163,12 @@ def _report(console: Console, results: Sequence[Result]) -> None:
     table.add_column("setting", no_wrap=True)
     for index in dict.fromkeys((shown, last)):
         table.add_column(f"digest, step {index}", no_wrap=True)
-    table.add_column("ms a step", justify="right", no_wrap=True)
+    table.add_column("ms a step*", justify="right", no_wrap=True)
     table.add_column("ratio", justify="right", no_wrap=True)
     for result in results:
         table.add_row(*_row(result, list(dict.fromkeys((shown, last))), results))
     console.print(table)
+    console.print("* median of the later half of the steps: the first ones compile", style="dim")
     for result in results:
         if result.error is not None:
             console.print(f"\n{result.setting}: {result.error}", style="red", markup=False)
@@ -186,20 +198,74 @@ def _ratio(result: Result, results: Sequence[Result]) -> float | None:
     return ours / theirs if ours is not None and theirs else None
 
 
-def _judge(console: Console, results: Sequence[Result], judged: Sequence[Result]) -> int:
-    """Print what it comes to; returns the exit code."""
+def _exit_code(results: Sequence[Result], judged: Sequence[Result]) -> int:
+    if any(r.error is not None for r in results):
+        return exits.NO_VERDICT
+    return exits.OK if first_difference(judged) is None else exits.DIFFERS
+
+
+def _object(results: Sequence[Result], judged: Sequence[Result]) -> dict[str, Any]:
+    """The comparison as JSON has it: settings with their steps, and where they part."""
+    code = _exit_code(results, judged)
+    plain = [r for r in results if r.setting.plain]
+    verdict = {exits.OK: "identical", exits.DIFFERS: "differs"}.get(code, "none")
+    return {
+        "verdict": verdict,
+        "judged": "PyTorch" if list(judged) == plain else "Isobit",
+        "first_difference": first_difference(judged) if code != exits.NO_VERDICT else None,
+        "first_difference_of_pytorch": first_difference([r for r in plain if r.error is None]),
+        "first_difference_of_pytorch_and_isobit": _first_between(results),
+        "holes": sorted({hole for r in judged for hole in r.holes}),
+        "settings": [_result_object(result, results) for result in results],
+    }
+
+
+def _result_object(result: Result, results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "arithmetic": "PyTorch" if result.setting.plain else "Isobit",
+        **dataclasses.asdict(result.setting),
+        "digests": [step.parameters for step in result.steps],
+        "losses": [list(step.losses) for step in result.steps],
+        "seconds_a_step": result.step_seconds,
+        "ratio_to_pytorch": _ratio(result, results),
+        "holes": list(result.holes),
+        "error": result.error,
+    }
+
+
+def _first_between(results: Sequence[Result]) -> int | None:
+    """The first step at which Isobit is not where plain PyTorch on as many threads is; None if nowhere, or unknown."""
+    sound = [r for r in results if r.error is None]
+    pairs = [
+        (theirs, ours)
+        for theirs in sound
+        for ours in sound
+        if theirs.setting.plain and not ours.setting.plain and theirs.setting.threads == ours.setting.threads
+    ]
+    return min((step for step in map(first_difference, pairs) if step is not None), default=None)
+
+
+def _print_verdict(console: Console, results: Sequence[Result], judged: Sequence[Result]) -> None:
+    """Print what it comes to, the verdict last."""
     plain = [r for r in results if r.setting.plain and r.error is None]
     if any(r.error is not None for r in results):
         console.print("no verdict: not every setting ran", style="yellow")
-        return 2
-    if len(plain) > 1 and judged != plain:
-        console.print(_says("Plain PyTorch", plain), style="dim")
+        return
+    if judged != plain:
+        if len(plain) > 1:
+            console.print(_says("Plain PyTorch", plain), style="dim")
+        console.print(_between(results), style="dim")
     for hole in sorted({hole for r in judged for hole in r.holes}):
         console.print(f"hole: {hole}", style="yellow", markup=False)
-    parts = first_difference(judged)
     name = "Plain PyTorch" if judged == plain else "Isobit"
-    console.print(_says(name, judged), style="green" if parts is None else "red")
-    return 0 if parts is None else 1
+    console.print(_says(name, judged), style="green" if first_difference(judged) is None else "red")
+
+
+def _between(results: Sequence[Result]) -> str:
+    step = _first_between(results)
+    if step is None:
+        return "Plain PyTorch and Isobit: the same bits on as many threads"
+    return f"Plain PyTorch and Isobit: part from one another at step {step}; each sums in an order of its own"
 
 
 def _says(name: str, results: Sequence[Result]) -> str:

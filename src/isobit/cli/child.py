@@ -13,19 +13,23 @@ from isobit.record.errors import RecordError
 from isobit.record.store import Run, Store
 
 
-def run_child(plan: Plan, folder: Path, output: IO[bytes] | None = None) -> tuple[int, Run | None]:
+def run_child(
+    plan: Plan, folder: Path, output: IO[bytes] | None = None, stdout: int | None = None
+) -> tuple[int, Run | None]:
     """Run `plan` in `folder` and wait; returns its exit code and its record, if it came so far.
 
-    A negative code is the signal that killed it. With `output` that gets all the script prints. ``plan.run_id`` must
-    be given. Ctrl-C reaches the child, and this waits for it to close its record.
+    A negative code is the signal that killed it. With `output` that gets all the script prints, with `stdout` that
+    file what it prints to stdout. ``plan.run_id`` must be given. Ctrl-C reaches the child, and this waits for it to
+    close its record.
     """
     redirect = None if output is None else output.fileno()
+    stdout = redirect if stdout is None else stdout
     child = subprocess.Popen(
         process_command(plan),
         cwd=folder,
         env=process_environment(plan),
         stdin=None if output is None else subprocess.DEVNULL,
-        stdout=redirect,
+        stdout=stdout,
         stderr=redirect,
     )
     code = _wait(child)

@@ -7,17 +7,67 @@ from typing import Annotated
 
 import typer
 
-from isobit.cli import view_data, views
+from isobit.cli import listing, view_data, views
+from isobit.cli.choose import Choice, Order, chosen
 from isobit.cli.compare import print_comparison_json, show_comparison
 from isobit.cli.options import AsJson, RunName, store_here
+from isobit.cli.output import errors, print_json
 from isobit.cli.steps_view import show_steps
 from isobit.record.bundle import write_bundle
+from isobit.record.index import UNREADABLE, entries
+from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, KILLED, RUNNING, STOPPED
 from isobit.record.resolve import resolve
 
+_STATUSES = (RUNNING, FINISHED, FAILED, INTERRUPTED, STOPPED, KILLED, UNREADABLE)
 
-def runs() -> None:
+
+def _known(statuses: list[str] | None) -> list[str] | None:
+    """Checks what --status was given."""
+    for text in statuses or ():
+        if text not in _STATUSES:
+            raise typer.BadParameter(f"{text!r} is none of {', '.join(_STATUSES)}")
+    return statuses
+
+
+def _status_names(incomplete: str) -> list[str]:
+    """What the shell offers for --status."""
+    return [status for status in _STATUSES if status.startswith(incomplete)]
+
+
+Status = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STATUS",
+        callback=_known,
+        autocompletion=_status_names,
+        help="Only runs with this status; several may be given.",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(metavar="CONDITION", help="Such as 'loss<0.1' or 'arg.lr=0.1'; all that are given must hold."),
+]
+
+
+def runs(
+    status: Status = None,
+    script: Annotated[str | None, typer.Option(metavar="GLOB", help="Only runs of scripts that match.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="2d|DATE", help="Only runs that began since then.")] = None,
+    where: Where = None,
+    sort: Annotated[Order, typer.Option(help="What to sort by.")] = Order.STARTED,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    last: Annotated[int | None, typer.Option("-n", min=0, metavar="N", help="The last N alone.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All, at a terminal too.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the recorded runs, newest last."""
-    views.show_runs(store_here())
+    with errors(as_json):
+        choice = Choice(tuple(status or ()), script, since, tuple(where or ()), sort, reverse)
+        found = chosen(entries(store_here()), choice)
+        if as_json:
+            listing.print_runs(found, last)
+        else:
+            listing.show_runs(found, last, everything)
 
 
 def show(
@@ -27,21 +77,29 @@ def show(
     data: Annotated[bool, typer.Option("--data", help="The files that the run has read, in order.")] = False,
 ) -> None:
     """Show what a record says, its steps, or the files that it read."""
-    found = resolve(store_here(), run)
-    if steps is not None:
-        show_steps(found, steps, as_json)
-    elif data:
-        (view_data.print_data_json if as_json else view_data.show_data)(found)
-    else:
-        (views.print_json if as_json else views.show_run)(found)
+    with errors(as_json):
+        found = resolve(store_here(), run)
+        if steps is not None:
+            show_steps(found, steps, as_json)
+        elif data:
+            (view_data.print_data_json if as_json else view_data.show_data)(found)
+        elif as_json:
+            print_json(views.run_object(found))
+        else:
+            views.show_run(found)
 
 
 def bundle(
     run: RunName,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    as_json: AsJson = False,
 ) -> None:
     """Put a run into one file, which `show` and `replay` take in place of an id."""
-    write_bundle(resolve(store_here(), run), output)
+    with errors(as_json):
+        found = resolve(store_here(), run)
+        write_bundle(found, output)
+        if as_json:
+            print_json({"run": found.manifest.id, "bundle": str(output), "bytes": output.stat().st_size})
 
 
 def compare(
@@ -51,9 +109,10 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """What differs between two runs, and the first step that parts: exit 0 if their steps are the same, 1 if not."""
-    store = store_here()
-    one, two = resolve(store, first), resolve(store, second)
-    raise typer.Exit(print_comparison_json(one, two) if as_json else show_comparison(one, two, full))
+    with errors(as_json):
+        store = store_here()
+        one, two = resolve(store, first), resolve(store, second)
+        raise typer.Exit(print_comparison_json(one, two) if as_json else show_comparison(one, two, full))
 
 
 def report(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from isobit.cli.check import check as side_by_side
-from isobit.cli.options import Args, Cpu, Plain, RunName, Script, Seed, Strict, Threads, script_path, store_here
+from isobit.cli.options import Args, AsJson, Cpu, Plain, RunName, Script, Seed, Strict, Threads, script_path, store_here
+from isobit.cli.output import errors
 from isobit.cli.plan import Plan, become
 from isobit.cli.replay import RECORD, How
 from isobit.cli.replay import replay as run_again
+from isobit.cli.sinks.observer import check_sinks
 from isobit.record.resolve import resolve
 
 
@@ -24,8 +27,13 @@ def run(
     seed: Seed = 0,
     plain: Plain = False,
     keep_checkpoints: Annotated[bool, typer.Option(help="Keep every isobit.Checkpoint in the record.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No lines of Isobit's own but errors.")] = False,
+    no_live: Annotated[bool, typer.Option("--no-live", help="No live line on the terminal's last row.")] = False,
+    mlflow: Annotated[str | None, typer.Option(metavar="URI", help="Write to this MLflow tracking server too.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option(metavar="DIR", help="Write TensorBoard events there too.")] = None,
 ) -> None:
     """Run a script with one result on every thread count and CPU, and record it."""
+    check_sinks(mlflow, tensorboard)
     become(
         Plan(
             script=script_path(script),
@@ -39,6 +47,10 @@ def run(
             strict=strict,
             plain=plain,
             keep_checkpoints=keep_checkpoints,
+            quiet=quiet,
+            live=not no_live,
+            mlflow=mlflow,
+            tensorboard=None if tensorboard is None else str(tensorboard),
         )
     )
 
@@ -54,10 +66,13 @@ def replay(
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Past the first difference, to the end.")] = False,
     op_level: Annotated[bool, typer.Option("--op-level", help="Where it differs: name the first operator.")] = False,
     sample: Annotated[int | None, typer.Option(min=1, help="Only so many segments between checkpoints.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a record again: identical (exit 0), or the first step that differs (exit 1)."""
-    store = store_here()
-    raise typer.Exit(run_again(store, resolve(store, run), How(threads, cpu, code, keep_going, op_level, sample)))
+    with errors(as_json):
+        store = store_here()
+        how = How(threads, cpu, code, keep_going, op_level, sample)
+        raise typer.Exit(run_again(store, resolve(store, run), how, as_json))
 
 
 def check(
@@ -66,10 +81,12 @@ def check(
     steps: Annotated[int, typer.Option(min=1, help="Steps to compare; may also stand right after SCRIPT.")] = 10,
     seed: Seed = 0,
     plain: Plain = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a script side by side under plain PyTorch and under Isobit, over threads and CPU levels."""
     steps, rest = _steps_after_script(steps, args or [])
-    raise typer.Exit(side_by_side(script_path(script), str(script), rest, steps, seed, plain))
+    with errors(as_json):
+        raise typer.Exit(side_by_side(script_path(script), str(script), rest, steps, seed, plain, as_json))
 
 
 def _steps_after_script(steps: int, args: list[str]) -> tuple[int, list[str]]:

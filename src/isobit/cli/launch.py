@@ -16,9 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from isobit import __version__
+from isobit.cli import exits
+from isobit.cli.live import LiveLine, has_terminal
 from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
+from isobit.cli.sinks.observer import Sink
 from isobit.cli.watch import DataWatch
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
@@ -49,8 +52,6 @@ from isobit.torch.events import (
 )
 from isobit.torch.session import exact_session
 
-USAGE = 2  # the exit code of what went wrong before the script began
-
 
 def main() -> None:
     """Run the plan in ``sys.argv[1]`` and exit as the script did."""
@@ -59,7 +60,7 @@ def main() -> None:
         launch = Launch(plan)
     except (RecordError, UnsupportedLevelError) as error:
         print(f"isobit: {error}", file=sys.stderr)
-        sys.exit(USAGE)
+        sys.exit(exits.USAGE)
     sys.exit(launch.run())
 
 
@@ -85,7 +86,7 @@ class Launch:
         self._observers = Observers(_observers(plan))
         self._session = ExitStack()
         self._settings = _settings(plan, None)
-        self._outcome = Outcome(INTERRUPTED, 130)
+        self._outcome = Outcome(INTERRUPTED, exits.INTERRUPTED)
         atexit.register(self._finish)  # the first, so it comes after all the script's handlers and threads
 
     def run(self) -> int:
@@ -95,9 +96,9 @@ class Launch:
         try:
             info = self._session.enter_context(exact_session(self._options(), self._sink))
         except ValueError as error:
-            self._outcome = Outcome(FAILED, USAGE, str(error))
+            self._outcome = Outcome(FAILED, exits.USAGE, str(error))
             print(f"isobit: {error}", file=sys.stderr)
-            return USAGE
+            return exits.USAGE
         with contextlib.suppress(OSError):  # the end of the run says it again, or that there is no room
             self._recorder.update(settings=_settings(self._plan, info))
         self._settings = _settings(self._plan, info)
@@ -233,7 +234,14 @@ class Launch:
 
 def _observers(plan: Plan) -> list[Observer]:
     """Who looks on, as the plan says."""
-    return []
+    found: list[Observer] = []
+    if plan.live and not plan.quiet and has_terminal(os.environ):
+        found.append(LiveLine())
+    if plan.mlflow is not None:
+        found.append(Sink("mlflow", plan.mlflow))
+    if plan.tensorboard is not None:
+        found.append(Sink("tensorboard", plan.tensorboard))
+    return found
 
 
 def _manifest(plan: Plan, run_id: str) -> Manifest:

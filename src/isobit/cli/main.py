@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
-from isobit.cli import commands_records, commands_runs
-from isobit.cli.options import SCRIPT_FIRST, USAGE
+from isobit import __version__
+from isobit.cli import commands_records, commands_runs, exits
+from isobit.cli.options import SCRIPT_FIRST, Command
 from isobit.record.errors import RecordError
+from isobit.record.manifest import Settings
 
 app = typer.Typer(
     help="PyTorch, bit for bit: run a script, record it, replay it, judge it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command(context_settings=SCRIPT_FIRST)(commands_runs.run)
-app.command()(commands_runs.replay)
-app.command(context_settings=SCRIPT_FIRST)(commands_runs.check)
-app.command()(commands_records.runs)
-app.command()(commands_records.show)
-app.command()(commands_records.compare)
-app.command()(commands_records.report)
-app.command()(commands_records.bundle)
+app.command(cls=Command, context_settings=SCRIPT_FIRST)(commands_runs.run)
+app.command(cls=Command)(commands_runs.replay)
+app.command(cls=Command, context_settings=SCRIPT_FIRST)(commands_runs.check)
+app.command(cls=Command)(commands_records.runs)
+app.command(cls=Command)(commands_records.show)
+app.command(cls=Command)(commands_records.compare)
+app.command(cls=Command)(commands_records.report)
+app.command(cls=Command)(commands_records.bundle)
+
+
+def _versions(wanted: bool) -> None:
+    """Print what decides the bits, without importing any of it."""
+    if wanted:
+        try:
+            torch = version("torch")
+        except PackageNotFoundError:
+            torch = "not installed"
+        print(f"isobit {__version__}, torch {torch}, arithmetic {Settings.arithmetic}")
+        raise typer.Exit(exits.OK)
+
+
+@app.callback()
+def _top(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_versions, is_eager=True, help="Show the versions and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -32,7 +55,7 @@ def main() -> None:
         app(prog_name="isobit")
     except RecordError as error:
         print(f"isobit: {error}", file=sys.stderr)
-        sys.exit(USAGE)
+        sys.exit(exits.USAGE)
 
 
 if __name__ == "__main__":

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from isobit.record.errors import RecordError
 from isobit.record.store import Store
 
-USAGE = 2
 SCRIPT_FIRST: dict[Any, Any] = {"allow_interspersed_args": False}  # what follows SCRIPT is the script's
+
+_BRACES = re.compile(r"\{(.+)\}(\.\.\.)?")
+
+
+class Command(TyperCommand):
+    """A command whose usage line names what must be given without braces: ``isobit run [OPTIONS] SCRIPT [ARGS]...``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words after the command's name."""
+        return [_BRACES.sub(r"\1\2", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+def _run_names(incomplete: str) -> list[str]:
+    """What the shell offers for RUN: ids, newest first. Reads names alone, so it is quick in a store of any size."""
+    ids = store_here().ids()[::-1]
+    return [name for name in (*(["latest"] if ids else []), *ids) if name.startswith(incomplete)]
+
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to compute with; never changes a bit.")]
 Cpu = Annotated[str | None, typer.Option(help="CPU level, such as x86-64-v3; never changes a bit.")]
@@ -20,8 +38,13 @@ Plain = Annotated[bool, typer.Option("--plain", hidden=True, help="PyTorch's own
 Strict = Annotated[bool, typer.Option("--strict", help="A hole in the arithmetic is an error.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seeds every generator before the script's first line.")]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file to run, unchanged.")]
-Args = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Passed to the script as they are.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="An id, a unique prefix, latest, latest~1, a bundle file.")]
+Args = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Passed to the script as they are.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="An id, a unique prefix, latest, latest~1, a bundle file.", autocompletion=_run_names
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for programs.")]
 
 

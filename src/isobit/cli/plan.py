@@ -50,6 +50,9 @@ class Plan:
     resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
     segment: tuple[int, int] | None = None  # the steps of the record that are compared
     gradients_every: int | None = None  # of which steps gradients and optimizer state are digested; None: the default
+    live: bool = False  # a live line, where there is a terminal
+    mlflow: str | None = None  # tracking URI
+    tensorboard: str | None = None  # folder
 
     @property
     def hash_seed(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from isobit.cli import exits
 from isobit.cli.child import run_child
 from isobit.cli.oplevel import operator_parting
+from isobit.cli.output import print_json
 from isobit.cli.plan import Plan
 from isobit.cli.sample import replay_segments
 from isobit.record.compare import with_causes
@@ -23,14 +27,14 @@ from isobit.record.ids import new_id
 from isobit.record.inputs import changed_inputs
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
 from isobit.record.parting import LENGTH, PARTS
-from isobit.record.replay import DIFFERS, IDENTICAL
+from isobit.record.replay import DIFFERS, IDENTICAL, NONE
 from isobit.record.store import Run, Store
 from isobit.record.workcopy import code_in, recorded_code, working_copy
 
 RECORD = "record"
 CURRENT = "current"
-_EXIT = {IDENTICAL: 0, DIFFERS: 1}
-_FAILED = 2
+_STDERR = 2
+_EXIT = {IDENTICAL: exits.OK, DIFFERS: exits.DIFFERS}
 
 
 @dataclass(frozen=True)
@@ -48,48 +52,70 @@ class How:
     sample: int | None = None
 
 
-def replay(store: Store, run: Run, how: How) -> int:
+def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     """Replay `run` and print the verdict; returns the exit code: 0 identical, 1 differs, 2 no verdict.
 
-    Raises RecordError if the record does not hold what a replay needs.
+    With `as_json` the verdict is an object and alone on stdout: what the script prints goes to stderr. Raises
+    RecordError if the record does not hold what a replay needs.
     """
     for line in change_words(changed_inputs(run)):
         print(f"isobit: data: {line}", file=sys.stderr)
+    operator = None
     with _code_folder(run, how.code) as root:
         plan = _plan(store, run, root, how)
         if how.sample is not None:
             return replay_segments(run, plan, _folder(run.manifest), how.sample)
-        status, made = run_child(plan, _folder(run.manifest))
-        exit_code = _judged(run, made, status)
-        verdict = _verdict_of(made)
-        if how.op_level and verdict is not None and verdict.step is not None:
-            _print_operator(store, run, plan, verdict.step)
-    return exit_code
+        status, made = run_child(plan, _folder(run.manifest), stdout=_STDERR if as_json else None)
+        if made is not None and _verdict_of(made) is not None:
+            made = with_causes(run, made)
+        judged = _judged(made, status)
+        if not as_json:
+            _print(judged, run.manifest, made.manifest if made and _verdict_of(made) else None)
+        if how.op_level and judged.step is not None:
+            operator = _first_operator(store, run, plan, judged.step)
+            if not as_json:
+                Console(highlight=False).print(f"first operator: {operator}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(_object(judged, run.manifest, made.manifest if made else None) | {"first_operator": operator})
+    if made is not None and made.status == INTERRUPTED:
+        return exits.INTERRUPTED
+    return _EXIT.get(judged.outcome, exits.NO_VERDICT)
 
 
-def _print_operator(store: Store, run: Run, plan: Plan, step: int) -> None:
-    """Find and print the first operator at which the replay's code and conditions part from the recorded ones."""
+def _first_operator(store: Store, run: Run, plan: Plan, step: int) -> str:
+    """The first operator at which the replay's code and conditions part from the recorded ones."""
     folder = _folder(run.manifest)
     with _code_folder(run, RECORD) as root:
         recorded = _plan(store, run, root, How())
-        text = operator_parting(recorded, plan, (folder, folder), step)
-    Console(highlight=False).print(f"first operator: {text}", markup=False, soft_wrap=True)
+        return operator_parting(recorded, plan, (folder, folder), step)
 
 
-def _verdict_of(made: Run | None) -> Verdict | None:
-    return made.manifest.replay.verdict if made is not None and made.manifest.replay is not None else None
+def _verdict_of(made: Run) -> Verdict | None:
+    return made.manifest.replay.verdict if made.manifest.replay is not None else None
 
 
-def _judged(run: Run, made: Run | None, status: int) -> int:
-    """Print the verdict on the replay `made`, whose process ended with `status`; returns the exit code."""
+def _judged(made: Run | None, status: int) -> Verdict:
+    """The replay's verdict, or why there is none."""
     if made is None:
-        return _no_verdict(f"the replay ended with exit code {status} before it had a record")
-    judged = _verdict_of(made)
-    if judged is None:
-        return _no_verdict(f"the replay {made.manifest.id} was {made.status} (exit code {status})")
-    made = with_causes(run, made)
-    _print(_verdict_of(made) or judged, run.manifest, made.manifest)
-    return 130 if made.status == INTERRUPTED else _EXIT.get(judged.outcome, _FAILED)
+        return Verdict(NONE, 0, f"the replay ended with exit code {status} before it had a record")
+    why = f"the replay {made.manifest.id} was {made.status} (exit code {status})"
+    return _verdict_of(made) or Verdict(NONE, 0, why)
+
+
+def _object(verdict: Verdict, recorded: Manifest, made: Manifest | None) -> dict[str, Any]:
+    """The verdict as JSON has it."""
+    pair = (recorded, made or recorded)
+    return {
+        "verdict": dataclasses.asdict(verdict),
+        "recorded": _side(recorded),
+        "replayed": _side(made) if made else None,
+        "holes": _holes(*pair),
+        "package_changes": _package_changes(*pair),
+    }
+
+
+def _side(manifest: Manifest) -> dict[str, Any]:
+    return {"run": manifest.id, "status": manifest.status, "settings": dataclasses.asdict(manifest.settings)}
 
 
 @contextmanager
@@ -129,6 +155,7 @@ def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
         replay_of=manifest.id,
         replay_code=how.code,
         keep_going=how.keep_going,
+        live=True,
     )
 
 
@@ -141,14 +168,12 @@ def _folder(manifest: Manifest) -> Path:
     return Path.cwd()
 
 
-def _no_verdict(text: str) -> int:
-    Console(highlight=False).print(f"[yellow]no verdict:[/] {text}", soft_wrap=True)
-    return _FAILED
-
-
-def _print(verdict: Verdict, recorded: Manifest, made: Manifest) -> None:
+def _print(verdict: Verdict, recorded: Manifest, made: Manifest | None) -> None:
     """Where the two runs took place, their holes, and last the verdict in one line."""
     console = Console(highlight=False)
+    if made is None:
+        console.print(f"no verdict: {verdict.text}", style="yellow", markup=False, soft_wrap=True)
+        return
     lines = [f"recorded {recorded.id}: {_conditions(recorded)}", f"replayed {made.id}: {_conditions(made)}"]
     lines += _package_changes(recorded, made)
     lines += [f"hole: {name}" for name in _holes(recorded, made)]

@@ -11,6 +11,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from isobit.cli import exits
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, STOPPED
 
 # their wrappers of backward() and of data loaders stand between the script and PyTorch
@@ -51,7 +52,7 @@ def run_script(path: str, argv: list[str], paths: tuple[str, ...]) -> Outcome:
         return _exited(error)
     except KeyboardInterrupt as error:
         _show(error, path)
-        return Outcome(INTERRUPTED, 130)
+        return Outcome(INTERRUPTED, exits.INTERRUPTED)
     except BaseException as error:
         _show(error, path)
         return Outcome(FAILED, 1, f"{type(error).__name__}: {_message(error)}")

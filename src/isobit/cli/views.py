@@ -1,52 +1,27 @@
-"""What the terminal shows of records."""
+"""What the terminal shows of one record."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
+import shlex
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from isobit.cli.view_data import data_of, data_words
-from isobit.record.errors import RecordError
-from isobit.record.manifest import Manifest, Replay
+from isobit.record.manifest import Manifest
 from isobit.record.parting import readable
-from isobit.record.store import Run, Store, remarks
+from isobit.record.store import Run, remarks
 from isobit.record.trace import Step, open_trace
 
-_COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow"}
+COLOURS = {
+    "finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow",
+    "unreadable": "red",
+}  # fmt: skip
 _NAMED = ("torch", "numpy", "isobit")
-
-
-def show_runs(store: Store) -> None:
-    """Print one line for each run of the store."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, justify in (("run", "left"), ("status", "left"), ("steps", "right"), ("time", "right")):
-        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("script", overflow="fold")
-    for run_id in store.ids():
-        try:
-            table.add_row(*_row(store.open(run_id)))
-        except RecordError as error:
-            table.add_row(run_id, "[red]unreadable[/]", "", "", escape(str(error)))
-    Console().print(table)
-
-
-def _row(run: Run) -> tuple[str, str, str, str, str]:
-    manifest = run.manifest
-    words = escape(" ".join((manifest.script, *manifest.args)))
-    words += _replay_words(manifest.replay) if manifest.replay else ""
-    steps = manifest.steps if manifest.steps is not None else len(open_trace(run.folder))
-    return manifest.id, _coloured(run.status), str(steps), _duration(manifest), words
-
-
-def _replay_words(replay: Replay) -> str:
-    verdict = f": {replay.verdict.outcome}" if replay.verdict else ""
-    return escape(f" (replay of {replay.of.rpartition('-')[2]}{verdict})")
 
 
 def show_run(run: Run) -> None:
@@ -64,10 +39,10 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     facts = [
         ("run", manifest.id),
         ("status", _coloured(run.status) + _ending(manifest)),
-        ("command", escape(" ".join(manifest.command))),
+        ("command", escape(shlex.join(manifest.command))),
         ("folder", escape(manifest.cwd)),
         ("started", escape(_local(manifest.started))),
-        ("time", _duration(manifest)),
+        ("time", duration(manifest.seconds)),
         ("arithmetic", _arithmetic(manifest)),
         ("seed", str(manifest.settings.seed)),
         ("steps", str(count)),
@@ -83,7 +58,8 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
     manifest, code = run.manifest, run.manifest.code
     if code is not None:
         left = f", {len(code.left_out)} left out" if code.left_out else ""
-        facts.append(("code", f"{len(code.files)} files of {escape(code.root)}{left}"))
+        count = f"{len(code.files)} file{'s' * (len(code.files) != 1)}"
+        facts.append(("code", f"{count} of {escape(code.root)}{left}"))
         if code.git is not None:
             dirty = ", changed since" if code.git.dirty else ""
             facts.append(("commit", f"{code.git.commit or 'none yet'}{dirty}"))
@@ -99,7 +75,7 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
 
 def _remarks(run: Run) -> list[tuple[str, str]]:
     manifest, (holes, notes) = run.manifest, remarks(run)
-    facts = [("hole", escape(f"{h.operator}, {h.count or '?'} times: {h.reason}")) for h in holes]
+    facts = [("hole", escape(f"{h.operator}, {_times(h.count)}: {h.reason}")) for h in holes]
     facts += [("note", escape(note)) for note in notes]
     if manifest.replay is not None:
         facts.append(("replay of", escape(manifest.replay.of)))
@@ -109,22 +85,25 @@ def _remarks(run: Run) -> list[tuple[str, str]]:
     return facts
 
 
-def print_json(run: Run) -> None:
-    """Print the manifest as JSON, with the status as it is now and the last step."""
+def run_object(run: Run) -> dict[str, Any]:
+    """The manifest as JSON has it, with the status as it is now and the last step."""
     count, last = _last_step(run)
     data = dataclasses.asdict(run.manifest)
     holes, notes = remarks(run)
     data |= {"status": run.status, "steps": count, "folder": str(run.folder)}
     data |= {"holes": [dataclasses.asdict(hole) for hole in holes], "notes": notes}
     data["last_step"] = dataclasses.asdict(last) if last else None
-    json.dump(data, sys.stdout, indent=1)
-    print()
+    return data
 
 
 def _last_step(run: Run) -> tuple[int, Step | None]:
     """How many steps were recorded, and the last."""
     trace = open_trace(run.folder)
     return len(trace), trace.step(-1) if len(trace) else None
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count or '?'} times"
 
 
 def _arithmetic(manifest: Manifest) -> str:
@@ -141,14 +120,24 @@ def _ending(manifest: Manifest) -> str:
     return f" (exit {manifest.exit_code})" if manifest.exit_code else ""
 
 
-def _duration(manifest: Manifest) -> str:
-    return "" if manifest.seconds is None else f"{manifest.seconds:.1f} s"
+def duration(seconds: float | None) -> str:
+    """``12.3 s``, ``4:05 min``, ``3:04:05 h``; "" for None."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
 
 
 def _local(stamp: str) -> str:
-    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    try:
+        return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    except ValueError:  # another's hand
+        return stamp
 
 
 def _coloured(status: str) -> str:
-    colour = _COLOURS.get(status, "default")
+    colour = COLOURS.get(status, "default")
     return f"[{colour}]{status}[/]"

@@ -54,6 +54,16 @@ def is_bundle(path: Path) -> bool:
         return False
 
 
+def is_exported_model(path: Path) -> bool:
+    """Whether `path` is what isobit.export wrote: it ends in .iso as well, and has a manifest of its own kind."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            head = json.loads(archive.read(NAME))
+    except (*_DAMAGE, KeyError):
+        return False
+    return isinstance(head, dict) and "format" in head and "schema" not in head
+
+
 def unpacked(path: Path) -> Path:
     """A temporary folder with the contents of the bundle, deleted when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="isobit-bundle-"))

@@ -10,7 +10,9 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -166,33 +168,62 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / NAME
     try:
         data = json.loads(path.read_bytes().decode("utf-8", "surrogateescape"))
-        schema = data["schema"]
+        schema = _checked("schema", int, data["schema"])
         if schema > SCHEMA:
             raise RecordError(f"{path} has schema {schema}; this Isobit reads up to {SCHEMA}: update Isobit")
         return _decode(Manifest, data)
     except FileNotFoundError:
         raise RecordError(f"{folder} holds no run: {NAME} is missing") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise RecordError(f"{path} cannot be read (it has no {error.args[0]})") from error
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read ({error})") from error
 
 
 T = TypeVar("T")
+Decoder = Callable[[str, Any], Any]  # a field's name and what JSON has for it -> the field's value
 
 
-def _decode(cls: type[T], data: dict[str, Any]) -> T:
-    """The dataclass `cls` from what its asdict() became in JSON; fields it does not know are ignored."""
+def _decode(cls: type[T], data: Any) -> T:
+    """The dataclass `cls` from what its asdict() became in JSON; fields it does not know are ignored.
+
+    Raises TypeError for a value of another type than the field's.
+    """
+    if not isinstance(data, dict):
+        raise TypeError(f"{cls.__name__.lower()} is {_kind(data)}, not an object")
+    return cls(**{name: decode(name, data[name]) for name, decode in _fields(typing.cast(Any, cls)) if name in data})
+
+
+@cache
+def _fields(cls: type[Any]) -> tuple[tuple[str, Decoder], ...]:
+    """The fields of a dataclass, with what decodes each."""
     hints = typing.get_type_hints(cls)
-    known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: _value(hints[name], data[name]) for name in known if name in data})
+    return tuple((f.name, _decoder(hints[f.name])) for f in dataclasses.fields(cls))
 
 
-def _value(hint: Any, value: Any) -> Any:
-    """One field's value: nested dataclasses and tuples of them become what they were."""
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        inner = next(a for a in typing.get_args(hint) if a is not type(None))
-        return None if value is None else _value(inner, value)
-    if typing.get_origin(hint) is tuple:
-        return tuple(_value(typing.get_args(hint)[0], item) for item in value)
+def _decoder(hint: Any) -> Decoder:
+    """What decodes a field of this type: nested dataclasses and tuples of them become what they were."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        some = _decoder(next(a for a in inner if a is not type(None)))
+        return lambda name, value: None if value is None else some(name, value)
+    if origin is tuple:
+        item = _decoder(inner[0])
+        return lambda name, value: tuple([item(name, x) for x in _checked(name, list, value)])
+    if origin is dict:
+        item = _decoder(inner[1])
+        return lambda name, value: {key: item(name, x) for key, x in _checked(name, dict, value).items()}
     if dataclasses.is_dataclass(hint):
-        return _decode(typing.cast(type[Any], hint), value)
-    return value
+        return lambda name, value: _decode(typing.cast(type[Any], hint), value)
+    return lambda name, value: value if type(value) is hint else _checked(name, hint, value)
+
+
+def _checked(name: str, wanted: type[Any], value: Any) -> Any:
+    """`value`, if it is of the type that the field `name` has; a whole number serves as a float."""
+    if type(value) is wanted or (wanted is float and type(value) is int):
+        return value
+    raise TypeError(f"{name} is {_kind(value)}, not {wanted.__name__}")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from isobit.record.bundle import is_bundle, unpacked
+from isobit.record.bundle import is_bundle, is_exported_model, unpacked
 from isobit.record.errors import RecordError
 from isobit.record.manifest import NAME
 from isobit.record.store import Run, Store, open_run
@@ -55,6 +55,11 @@ def _listing(lead: str, ids: list[str]) -> str:
 
 
 def _from_file(path: Path) -> Run:
+    if is_exported_model(path):
+        raise RecordError(
+            f"{path} is an exported model, not a run: isobit.load() reads it. RUN is an id, latest, or a file that "
+            "`isobit bundle` wrote"
+        )
     if not is_bundle(path):
         raise RecordError(f"{path} is neither a run nor a bundle of one")
     return open_run(unpacked(path))
