@@ -19,6 +19,7 @@ from isobit.torch.shapes import shapes_of
 from isobit.torch.shortcut import Shortcut, ShortcutFactory
 from isobit.torch.signature import Kind, Signature, Slot, signature
 from isobit.torch.table import Check, Statement
+from isobit.torch.untraced import tracing_state, untraced_call
 
 Kernel = Callable[..., Any]
 Entry = Plan | str | None  # a plan; why the call is a hole; None: exact on PyTorch's kernel
@@ -68,6 +69,8 @@ class StatementKernel:
 
     def invoke(self, leading: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Runs the call; `leading` are tensors that the statement takes before the arguments."""
+        if tracing_state() is not None:
+            return untraced_call(self.invoke, leading, args, kwargs)
         given = self.collect(leading, args, kwargs)
         try:
             entry = self.plans[given.key]

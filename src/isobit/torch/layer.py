@@ -36,9 +36,11 @@ from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
 from isobit.torch.original import DIRECT, cpu_kernels, is_composite_implicit, original
 from isobit.torch.random import decomposition, pure_overload
+from isobit.torch.script_modules import ScriptModules
 from isobit.torch.shortcut import shortcut_factory
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
+from isobit.torch.untraced import recorded_convolution, untraced
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
 
 def _decomposed(name: str, entry: Decomposition, holder: Holder) -> Registration:
     if entry.composite:
-        return Registration(name, entry.function, "CompositeImplicitAutograd")
-    return Registration(name, decomposition_kernel(name, entry.function, original(name), holder), "CPU")
+        return Registration(name, untraced(entry.function), "CompositeImplicitAutograd")
+    return Registration(name, untraced(decomposition_kernel(name, entry.function, original(name), holder)), "CPU")
 
 
 def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, holder: Holder) -> Kernel:
@@ -145,7 +147,8 @@ def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, ho
         pure = pure_overload(signature(functional).name)
         return RandomKernel(engine, entry, pure, overload, original(name), holder)
     kernel = StatementKernel(engine, entry, functional, overload, original(name), holder)
-    return with_shortcut(kernel, shortcut_factory(engine))
+    fast = with_shortcut(kernel, shortcut_factory(engine))
+    return recorded_convolution(fast) if name == "aten::convolution" else fast
 
 
 def _holes(named: set[str], holder: Holder) -> list[Registration]:
@@ -201,6 +204,7 @@ class _Stack:
             OptimizerRoutes(),
             CompileDefault(self.report),
             ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
+            ScriptModules(),
         )
         self.lock = threading.RLock()
 
@@ -230,7 +234,7 @@ class _Stack:
     def _set_flags(self, on: bool) -> None:
         if on and self.flags is None:
             self.flags = Flags.read()
-            Flags(mkldnn=False, nnpack=False, mha=False).write()
+            Flags(mkldnn=False, nnpack=False, mha=False, jit=False).write()
             for patch in self.patches:
                 patch.install()
         elif not on and self.flags is not None:
@@ -247,22 +251,29 @@ class _Stack:
 
 @dataclass(frozen=True)
 class Flags:
-    """Switches by which PyTorch takes fused kernels past the operators that the table names (LSTM, transformer)."""
+    """Switches by which PyTorch takes fused kernels past the operators that the table names (LSTM, transformer,
+    TorchScript's fusers and derivatives).
+    """
 
     mkldnn: bool
     nnpack: bool
     mha: bool
+    jit: bool
 
     @staticmethod
     def read() -> Flags:
         return Flags(
-            torch._C._get_mkldnn_enabled(), torch._C._get_nnpack_enabled(), torch.backends.mha.get_fastpath_enabled()
+            torch._C._get_mkldnn_enabled(),
+            torch._C._get_nnpack_enabled(),
+            torch.backends.mha.get_fastpath_enabled(),
+            torch._C._get_graph_executor_optimize(),
         )
 
     def write(self) -> None:
         torch._C._set_mkldnn_enabled(self.mkldnn)
         torch.backends.nnpack.set_flags(self.nnpack)
         torch.backends.mha.set_fastpath_enabled(self.mha)
+        torch._C._set_graph_executor_optimize(self.jit)
 
 
 _STACK = _Stack()
