@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from isobit import __version__
+from isobit.cli.devices import hidden_devices
+from isobit.cli.environment import pins_of
 from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
@@ -54,6 +56,7 @@ class Launch:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         host_target(plan.cpu)
+        self._devices = hidden_devices(plan.strict)
         root = Path(plan.root) if plan.root else tree_of(Path(plan.script))
         self._comparison = _comparison(plan)
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
@@ -161,7 +164,7 @@ class Launch:
     def _options(self) -> SessionOptions:
         plan = self._plan
         return SessionOptions(
-            plan.threads, plan.cpu, plan.strict, plan.plain, plan.seed, plan.operators_at, self._is_ours
+            plan.threads, plan.cpu, plan.strict, plan.plain, plan.seed, plan.operators_at, self._is_ours, self._devices
         )
 
     def _is_ours(self, file: str) -> bool:
@@ -217,6 +220,7 @@ def _settings(plan: Plan, info: SessionInfo | None) -> Settings:
         threads=info.threads if info else None,
         cpu=info.cpu if info else None,
         steps=plan.steps,
+        pins={} if plan.plain else pins_of(os.environ),
     )
 
 

@@ -7,9 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from isobit.cli.environment import pinned
 
 # The folder that isobit lies in goes to the end of the path: the script must find what it would find
 # without us.
@@ -46,6 +48,7 @@ class Plan:
     replay_code: str = "record"
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
+    pins: dict[str, str] = field(default_factory=dict)  # of the run that is replayed
 
     @property
     def hash_seed(self) -> str:
@@ -71,8 +74,11 @@ def process_command(plan: Plan) -> list[str]:
 
 
 def process_environment(plan: Plan) -> dict[str, str]:
-    """This environment with the hash seed, which a process can only be given at its start."""
-    return {**os.environ, "PYTHONHASHSEED": plan.hash_seed}
+    """This environment with what a process can only be given at its start: the hash seed, and pins. Plain PyTorch is
+    left as it is.
+    """
+    environment = dict(os.environ) if plan.plain else pinned(os.environ, plan.pins)
+    return {**environment, "PYTHONHASHSEED": plan.hash_seed}
 
 
 def become(plan: Plan) -> None:

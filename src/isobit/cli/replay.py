@@ -117,6 +117,7 @@ def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
         replay_of=manifest.id,
         replay_code=how.code,
         keep_going=how.keep_going,
+        pins=settings.pins,
     )
 
 

@@ -13,7 +13,8 @@ from types import ModuleType, TracebackType
 
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, STOPPED
 
-_HIDDEN = "isobit.torch.steps"  # its wrapper of backward() stands between the script and PyTorch
+# Wrappers of ours that stand between the script and what it calls.
+_HIDDEN = frozenset({"isobit.torch.steps", "isobit.torch.entropy", "isobit.torch.accelerators"})
 
 
 class StopRun(BaseException):
@@ -106,7 +107,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without Isobit's frames. No recursion: a RecursionError's has as many entries as the stack."""
     kept = []
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__") != _HIDDEN:
+        if trace.tb_frame.f_globals.get("__name__") not in _HIDDEN:
             kept.append(trace)
         trace = trace.tb_next
     rest = None

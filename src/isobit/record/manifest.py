@@ -43,6 +43,7 @@ class Settings:
     cpu: str | None = None
     arithmetic: int = 1
     steps: int | None = None  # stop after so many steps
+    pins: dict[str, str] = field(default_factory=dict)  # variables that hold NumPy, BLAS and libm to one choice
 
 
 @dataclass(frozen=True)

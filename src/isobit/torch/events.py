@@ -76,6 +76,7 @@ class SessionOptions:
     seed: int = 0
     operators_at: int | None = None  # the step, counted from 0, whose operators are traced
     ours: Callable[[str], bool] = every_file  # whether a source file is the script's own; for the lines of operators
+    hidden_devices: tuple[str, ...] = ()  # the kinds that are here, and which the script is not to see
 
 
 @dataclass(frozen=True)

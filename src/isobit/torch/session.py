@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Protocol
 
-import numpy as np
 import torch
 
+from isobit.torch.accelerators import OnlyCpu
+from isobit.torch.entropy import EntropyNotes
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
 from isobit.torch.optrace import StepTracer
+from isobit.torch.seeding import NumpyEntropy, seed_all
 from isobit.torch.steps import StepHooks
+
+
+class Patch(Protocol):
+    """What replaces something of PyTorch, NumPy or Python for a while."""
+
+    def install(self) -> None: ...
+
+    def remove(self) -> None: ...
 
 
 @contextmanager
@@ -23,7 +33,8 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     Raises ValueError for a CPU level that this machine lacks.
     """
     seed_all(options.seed)
-    with _torch_threads(options.threads) as threads:
+    patches = (NumpyEntropy(options.seed), OnlyCpu(options.hidden_devices), EntropyNotes(options.ours, sink))
+    with _torch_threads(options.threads) as threads, _installed(patches):
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
         with layer as info, _operators(options, sink) as sink, StepHooks(sink):
             yield info
@@ -45,11 +56,13 @@ def _operators(options: SessionOptions, sink: EventSink) -> Iterator[EventSink]:
             tracer.close()
 
 
-def seed_all(seed: int) -> None:
-    """Seed PyTorch, Python's `random` and NumPy's legacy generator with one number, 0 <= seed < 2^63."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
+@contextmanager
+def _installed(patches: tuple[Patch, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            patch.install()
+            stack.callback(patch.remove)
+        yield
 
 
 @contextmanager
