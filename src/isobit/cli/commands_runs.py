@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from isobit.cli.check import check as side_by_side
-from isobit.cli.options import Args, Cpu, Plain, RunName, Script, Seed, Strict, Threads, script_path, store_here
+from isobit.cli.options import Args, Cpu, Module, Plain, RunName, Script, Seed, Strict, Threads, store_here
 from isobit.cli.plan import Plan, become
 from isobit.cli.replay import RECORD, How
 from isobit.cli.replay import replay as run_again
+from isobit.cli.target import target_of
 from isobit.record.resolve import resolve
 
 
@@ -23,12 +24,15 @@ def run(
     strict: Strict = False,
     seed: Seed = 0,
     plain: Plain = False,
+    module: Module = False,
 ) -> None:
     """Run a script with one result on every thread count and CPU, and record it."""
+    target = target_of(script, module)
     become(
         Plan(
-            script=script_path(script),
-            argv0=str(script),
+            script=target.script,
+            argv0=target.argv0,
+            module=target.module,
             args=tuple(args or ()),
             command=("isobit", *sys.argv[1:]),
             home=str(store_here().home),
@@ -63,10 +67,11 @@ def check(
     steps: Annotated[int, typer.Option(min=1, help="Steps to compare; may also stand right after SCRIPT.")] = 10,
     seed: Seed = 0,
     plain: Plain = False,
+    module: Module = False,
 ) -> None:
     """Run a script side by side under plain PyTorch and under Isobit, over threads and CPU levels."""
     steps, rest = _steps_after_script(steps, args or [])
-    raise typer.Exit(side_by_side(script_path(script), str(script), rest, steps, seed, plain))
+    raise typer.Exit(side_by_side(target_of(script, module), rest, steps, seed, plain))
 
 
 def _steps_after_script(steps: int, args: list[str]) -> tuple[int, list[str]]:

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +22,9 @@ from isobit.cli.environment import pins_of
 from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
+from isobit.cli.signals import leave_interrupted, on_termination
+from isobit.cli.stdin import record_stdin
+from isobit.cli.target import import_root
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.errors import RecordError
@@ -47,7 +51,13 @@ def main() -> None:
     except (RecordError, UnsupportedLevelError) as error:
         print(f"isobit: {error}", file=sys.stderr)
         sys.exit(USAGE)
-    sys.exit(launch.run())
+    try:
+        exit_code = launch.run()
+    except KeyboardInterrupt:  # before the script's first line
+        leave_interrupted()
+    if launch.interrupted:
+        leave_interrupted()
+    sys.exit(exit_code)
 
 
 class Launch:
@@ -57,7 +67,7 @@ class Launch:
         self._plan = plan
         host_target(plan.cpu)
         self._devices = hidden_devices(plan.strict)
-        root = Path(plan.root) if plan.root else tree_of(Path(plan.script))
+        root = Path(plan.root) if plan.root else tree_of(import_root(plan.script, plan.module) / "_")
         self._comparison = _comparison(plan)
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         try:
@@ -75,6 +85,11 @@ class Launch:
         self._outcome = Outcome(INTERRUPTED, 130)
         atexit.register(self._finish)  # the first, so it comes after all the script's handlers and threads
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the script."""
+        return self._outcome.status == INTERRUPTED
+
     def run(self) -> int:
         """Run the script and return its exit code."""
         self._say(f"run {self._recorder.run.manifest.id}")
@@ -89,9 +104,19 @@ class Launch:
             self._recorder.update(settings=_settings(self._plan, info))
         self._settings = _settings(self._plan, info)
         self._capture.install()
+        record_stdin(self._recorder.run.folder, self._recorder.note)
+        on_termination(self._terminated)
         argv = [self._plan.argv0, *self._plan.args]
-        self._outcome = run_script(self._plan.script, argv, self._plan.paths)
+        self._outcome = run_script(self._plan.script, argv, self._path(), self._plan.module)
         return self._outcome.exit_code
+
+    def _path(self) -> tuple[str, ...]:
+        """What comes first in the script's ``sys.path``."""
+        return tuple(dict.fromkeys((str(self._plan.import_root), *self._plan.paths)))
+
+    def _terminated(self) -> None:
+        self._outcome = Outcome(INTERRUPTED, 128 + signal.SIGTERM)
+        self._finish()
 
     def _finish(self) -> None:
         """Close the record. The exact arithmetic stays on until here: threads may outlive the last line."""
@@ -197,6 +222,7 @@ def _manifest(plan: Plan, run_id: str) -> Manifest:
         status=RUNNING,
         command=plan.command,
         script=plan.argv0,
+        module=plan.module,
         args=plan.args,
         cwd=os.getcwd(),
         settings=_settings(plan, None),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from isobit.record.errors import RecordError
 from isobit.record.store import Store
 
 USAGE = 2
@@ -19,7 +17,8 @@ Cpu = Annotated[str | None, typer.Option(help="CPU level, such as x86-64-v3; nev
 Plain = Annotated[bool, typer.Option("--plain", hidden=True, help="PyTorch's own kernels.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A hole in the arithmetic is an error.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seeds every generator before the script's first line.")]
-Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file to run, unchanged.")]
+Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="The Python file to run, unchanged.")]
+Module = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as after `python -m`.")]
 Args = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Passed to the script as they are.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="An id, a unique prefix, latest, latest~1, a bundle file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for programs.")]
@@ -28,11 +27,3 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for progra
 def store_here() -> Store:
     """The store at or above the current folder."""
     return Store.find(Path.cwd())
-
-
-def script_path(script: Path) -> str:
-    """The absolute path, symbolic links kept, as Python's ``__file__`` has it."""
-    path = os.path.abspath(script)
-    if not os.path.isfile(path):
-        raise RecordError(f"there is no script {str(script)!r}")
-    return path

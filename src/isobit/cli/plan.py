@@ -16,10 +16,14 @@ from isobit.cli.environment import pinned
 # The folder that isobit lies in goes to the end of the path: the script must find what it would find
 # without us.
 _BOOT = (
-    "import sys\n"
+    "import os, signal, sys\n"
     "sys.path[:1] = [] if sys.path[:1] == [''] else sys.path[:1]\n"
     "sys.path += [] if {home!r} in sys.path else [{home!r}]\n"
-    "from isobit.cli.launch import main\n"
+    "try:\n"
+    "    from isobit.cli.launch import main\n"
+    "except KeyboardInterrupt:\n"  # PyTorch takes seconds to import
+    "    signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    "    os.kill(os.getpid(), signal.SIGINT)\n"
     "main()\n"
 )
 
@@ -48,12 +52,21 @@ class Plan:
     replay_code: str = "record"
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
+    module: str | None = None  # run as `python -m` would
+    stdin: str | None = None  # the file that the script's standard input comes from
     pins: dict[str, str] = field(default_factory=dict)  # of the run that is replayed
 
     @property
     def hash_seed(self) -> str:
         """The seed as PYTHONHASHSEED takes it."""
         return str(self.seed % 2**32)
+
+    @property
+    def import_root(self) -> Path:
+        """The folder that comes first in the script's ``sys.path``."""
+        if self.module is None:
+            return Path(self.script).resolve().parent
+        return Path(self.paths[0]) if self.paths else Path.cwd()
 
     def to_json(self) -> str:
         """One line that from_json() reads."""

@@ -16,6 +16,7 @@ from rich.console import Console
 from isobit.cli.child import run_child
 from isobit.cli.oplevel import operator_parting
 from isobit.cli.plan import Plan
+from isobit.cli.stdin import NAME as STDIN
 from isobit.record.ids import new_id
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
 from isobit.record.replay import DIFFERS, IDENTICAL
@@ -117,6 +118,8 @@ def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
         replay_of=manifest.id,
         replay_code=how.code,
         keep_going=how.keep_going,
+        module=manifest.module,
+        stdin=str(run.folder / STDIN) if (run.folder / STDIN).exists() else None,
         pins=settings.pins,
     )
 

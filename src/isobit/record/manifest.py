@@ -136,6 +136,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     trace_error: str | None = None  # why the trace breaks off before the run ended
     replay: Replay | None = None
+    module: str | None = None  # what ran, where it was named as a module
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
