@@ -14,19 +14,23 @@ import shutil
 import signal
 import sys
 from contextlib import ExitStack
+from multiprocessing import util
 from pathlib import Path
 
 from isobit import __version__
 from isobit.cli.devices import hidden_devices
 from isobit.cli.environment import pins_of
+from isobit.cli.inherited import Child, equip
 from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
 from isobit.cli.signals import leave_interrupted, on_termination
 from isobit.cli.stdin import record_stdin
+from isobit.cli.subprocesses import tell
 from isobit.cli.target import import_root
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
+from isobit.record.children import ChildLog
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
 from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Hole, Manifest, Replay, Settings
@@ -79,6 +83,8 @@ class Launch:
         except OSError as error:
             shutil.rmtree(run.folder, ignore_errors=True)
             raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
+        self._owner = os.getpid()
+        self._child_log = ChildLog(run.folder.resolve())
         self._observers = Observers(_observers(plan))
         self._session = ExitStack()
         self._settings = _settings(plan, None)
@@ -104,11 +110,22 @@ class Launch:
             self._recorder.update(settings=_settings(self._plan, info))
         self._settings = _settings(self._plan, info)
         self._capture.install()
+        equip(os.environ, self._child())
+        util.register_after_fork(self, Launch._forked)
         record_stdin(self._recorder.run.folder, self._recorder.note)
         on_termination(self._terminated)
         argv = [self._plan.argv0, *self._plan.args]
         self._outcome = run_script(self._plan.script, argv, self._path(), self._plan.module)
         return self._outcome.exit_code
+
+    def _child(self) -> Child:
+        plan = self._plan
+        folder = str(self._recorder.run.folder.resolve())
+        return Child(folder, plan.seed, plan.threads, plan.cpu, plan.strict, plan.plain, self._devices)
+
+    def _forked(self) -> None:
+        """A process of multiprocessing's, which skips the usual handlers at its end."""
+        util.Finalize(None, self._session.close, exitpriority=0)
 
     def _path(self) -> tuple[str, ...]:
         """What comes first in the script's ``sys.path``."""
@@ -120,7 +137,10 @@ class Launch:
 
     def _finish(self) -> None:
         """Close the record. The exact arithmetic stays on until here: threads may outlive the last line."""
-        if not self._recorder.active:  # a forked child's exit
+        if os.getpid() != self._owner:  # a forked child's exit
+            self._session.close()
+            return
+        if not self._recorder.active:
             return
         self._session.close()
         self._capture.add_loaded()
@@ -165,6 +185,9 @@ class Launch:
 
     def _sink(self, event: Event) -> None:
         """Record an event; ends the script where there is no need to go on."""
+        if os.getpid() != self._owner:
+            tell(self._child_log, event)
+            return
         match event:
             case StepEvent():
                 step = self._recorder.step(event.optimizer, event.losses, event.parameters)

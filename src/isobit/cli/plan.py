@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from isobit.cli.environment import pinned
+from isobit.cli.inherited import unequipped
 
 # The folder that isobit lies in goes to the end of the path: the script must find what it would find
 # without us.
@@ -90,7 +91,9 @@ def process_environment(plan: Plan) -> dict[str, str]:
     """This environment with what a process can only be given at its start: the hash seed, and pins. Plain PyTorch is
     left as it is.
     """
-    environment = dict(os.environ) if plan.plain else pinned(os.environ, plan.pins)
+    environment = unequipped(dict(os.environ))
+    if not plan.plain:
+        environment = pinned(environment, plan.pins)
     return {**environment, "PYTHONHASHSEED": plan.hash_seed}
 
 

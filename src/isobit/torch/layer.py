@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from isobit.runtime.engine import Engine, EngineOptions
+from isobit.seeds import move_process
 from isobit.torch.children import ChildProcesses
 from isobit.torch.compile_default import CompileDefault
 from isobit.torch.events import Event
@@ -187,9 +188,11 @@ class ExactLayer:
         self.monitor.close()
 
 
-def begin_in_child(options: ExactOptions, kind: type) -> Any:
+def begin_in_child(options: ExactOptions, kind: type, numbers: tuple[int, ...]) -> Any:
     """Runs in a process that was started afresh, before its target is known: see children.py."""
-    ExactLayer(options).__enter__()
+    if active() is None:  # under `isobit run` it is on by now
+        ExactLayer(options).__enter__()
+    move_process(*numbers)
     return object.__new__(kind)
 
 

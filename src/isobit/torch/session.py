@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from isobit.torch.accelerators import OnlyCpu
 from isobit.torch.entropy import EntropyNotes
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
 from isobit.torch.optrace import StepTracer
-from isobit.torch.seeding import NumpyEntropy, seed_all
-from isobit.torch.steps import StepHooks
+from isobit.torch.seeding import UnseededGenerators, seed_all
+from isobit.torch.steps import ForeignSteps, StepHooks
 
 
 class Patch(Protocol):
@@ -33,7 +34,7 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     Raises ValueError for a CPU level that this machine lacks.
     """
     seed_all(options.seed)
-    patches = (NumpyEntropy(options.seed), OnlyCpu(options.hidden_devices), EntropyNotes(options.ours, sink))
+    patches = (UnseededGenerators(options.seed), OnlyCpu(options.hidden_devices), EntropyNotes(options.ours, sink))
     with _torch_threads(options.threads) as threads, _installed(patches):
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
         with layer as info, _operators(options, sink) as sink, StepHooks(sink):
@@ -54,6 +55,24 @@ def _operators(options: SessionOptions, sink: EventSink) -> Iterator[EventSink]:
             yield tracer
         finally:
             tracer.close()
+
+
+def child_session(options: SessionOptions, sink: EventSink) -> Callable[[], None]:
+    """The exact arithmetic for the rest of a process that the script has started; PyTorch has the run's seed there.
+
+    Returns what reports the counts of holes when it ends. Steps are the first process's to record: here a note says
+    that there were some.
+    """
+    torch.manual_seed(options.seed)
+    OnlyCpu(options.hidden_devices).install()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    register_optimizer_step_post_hook(ForeignSteps(sink))
+    if options.plain:
+        return lambda: None
+    layer = ExactLayer(ExactOptions(threads=options.threads, cpu=options.cpu, strict=options.strict), sink)
+    layer.__enter__()
+    return layer.monitor.close
 
 
 @contextmanager

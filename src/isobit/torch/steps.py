@@ -40,6 +40,19 @@ def untraced(nested: bool) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return mark
 
 
+class ForeignSteps:
+    """Notes, once, that an optimizer made a step in another process than the one that the run is recorded of."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+        self._told = False
+
+    def __call__(self, *args: Any) -> None:
+        if not self._told:
+            self._told = True
+            self._sink(NoteEvent("a process that the script started made optimizer steps, which are not in the trace"))
+
+
 class StepHooks:
     """While it is entered, `sink` gets a StepEvent after every step of every `torch.optim.Optimizer`.
 
@@ -53,6 +66,7 @@ class StepHooks:
         self._steps = 0
         self._inside = threading.local()
         self._active = False
+        self._foreign = ForeignSteps(sink)
         self._owner = os.getpid()
 
     def __enter__(self) -> StepHooks:
@@ -108,6 +122,8 @@ class StepHooks:
 
     def _after_step(self, optimizer: Optimizer) -> None:
         if not self._reporting():
+            if self._active:
+                self._foreign()
             return
         with torch._C.DisableTorchFunction():
             parameters = self._read(digest, _parameters(optimizer), "the parameters")
