@@ -22,9 +22,9 @@ def hidden_devices(strict: bool, probe: Callable[[], tuple[str, ...]] = present)
     if strict:
         how = " ".join(f"{name}=" for name in variables)
         raise RecordError(
-            f"{names} is here, and Isobit runs on the CPU. Run without --strict to hide it"
+            f"here is {names}, and Isobit runs on the CPU. Run without --strict to hide it"
             + (f", or hide it yourself: {how} isobit run --strict …" if how else "")
         )
-    print(f"isobit: {names} is hidden from the script: Isobit runs on the CPU", file=sys.stderr, flush=True)
+    print(f"isobit: hidden from the script, since Isobit runs on the CPU: {names}", file=sys.stderr, flush=True)
     hide(variables)
     return kinds

@@ -80,6 +80,8 @@ class EntropyNotes:
 
 
 def _unseeded(before: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the first argument after `before` others is missing or None."""
+    """Whether the first argument after `before` others is missing or None. SystemRandom has no use for a seed."""
+    if before and isinstance(args[0], random.SystemRandom):
+        return False
     given = args[before] if len(args) > before else next(iter(kwargs.values()), None)
     return given is None

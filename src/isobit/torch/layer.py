@@ -32,6 +32,7 @@ from isobit.torch.kernels import (
     hole_kernel,
     with_shortcut,
 )
+from isobit.torch.late_backward import LateBackward
 from isobit.torch.library import library as own_operators
 from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
@@ -209,11 +210,14 @@ class _Stack:
             ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
             ScriptModules(),
         )
+        self.late = LateBackward(lambda: bool(self.layers), lambda: ExactLayer(self.last))
+        self.last = ExactOptions()
         self.lock = threading.RLock()
 
     def push(self, layer: ExactLayer) -> None:
         with self.lock:
             self.layers.append(layer)
+            self.last = layer.options
             self._follow()
 
     def pop(self, layer: ExactLayer) -> None:
@@ -240,7 +244,9 @@ class _Stack:
             Flags(mkldnn=False, nnpack=False, mha=False, jit=False).write()
             for patch in self.patches:
                 patch.install()
+            self.late.begin()
         elif not on and self.flags is not None:
+            self.late.end()
             self.flags.write()
             self.flags = None
             for patch in self.patches:
