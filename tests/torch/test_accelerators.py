@@ -42,7 +42,7 @@ def test_no_device_is_reported(only_cpu: None) -> None:
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_a_request_is_a_clear_error(only_cpu: None, request_: Callable[[], Any]) -> None:
-    with pytest.raises(RuntimeError, match="asks for the device '(cuda|mps|xpu)', but Isobit runs on the CPU"):
+    with pytest.raises(RuntimeError, match=r"asks for the device '(cuda|mps|xpu)', but Isobit runs on the CPU"):
         request_()
 
 
