@@ -19,7 +19,7 @@ from isobit.torch.shapes import shapes_of
 from isobit.torch.shortcut import Shortcut, ShortcutFactory
 from isobit.torch.signature import Kind, Signature, Slot, signature
 from isobit.torch.table import Check, Statement
-from isobit.torch.untraced import tracing_state, untraced_call
+from isobit.torch.older_tracer import tracing_state, untraced_call
 
 Kernel = Callable[..., Any]
 Entry = Plan | str | None  # a plan; why the call is a hole; None: exact on PyTorch's kernel

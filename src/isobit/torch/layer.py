@@ -42,7 +42,7 @@ from isobit.torch.script_modules import ScriptModules
 from isobit.torch.shortcut import shortcut_factory
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
-from isobit.torch.untraced import recorded_convolution, untraced
+from isobit.torch.older_tracer import recorded_convolution, untraced
 
 
 @dataclass(frozen=True)
