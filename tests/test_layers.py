@@ -28,7 +28,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
-    "safetensors": frozenset({"record", "artifact"}),
+    "safetensors": frozenset({"torch", "record", "artifact"}),
     "ziglang": frozenset({"codegen", "artifact"}),
 }
 

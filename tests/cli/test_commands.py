@@ -109,7 +109,7 @@ def test_replay_differs_where_a_hyper_parameter_does(copied: Path) -> None:
     (copied / "rate.txt").write_text("0.2000001")
     done = isobit("replay", "latest", cwd=copied)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("differs at step 3 (counted from 0): the parameters")
+    assert done.stdout.splitlines()[-1].startswith("differs at step 3 (counted from 0), in the update")
     assert "out" not in done.stdout  # it stops there
     assert latest(copied).status == "stopped"
 

@@ -26,7 +26,10 @@ def test_holes_of_either_side_are_in_the_verdict() -> None:
 
 def test_other_verdicts_name_the_step() -> None:
     one = manifest()
-    assert _sentence(Verdict("differs", 2, "why", 2, "loss"), one, one)[1] == "differs at step 2 (counted from 0): why"
+    assert (
+        _sentence(Verdict("differs", 2, "why", 2, "loss"), one, one)[1]
+        == "differs at step 2 (counted from 0), in the loss: why"
+    )
     assert _sentence(Verdict("differs", 2, "why"), one, one)[1] == "differs: why"
     assert _sentence(Verdict("none", 0, "why"), one, one)[1] == "no verdict: why"
 

@@ -28,9 +28,9 @@ A_RATE = ("default=2e-3", "default=2.00001e-3")
 A_LINE = ("        loss.backward()", "        (loss * 1.000001 if len(losses) == 7 else loss).backward()")
 EDITS = {
     "nothing": (edited(IN_ORDER), "identical: 45 steps"),
-    "a pixel": (edited(IN_ORDER, A_PIXEL), "differs at step 2 (counted from 0): the loss"),
-    "a hyper-parameter": (edited(IN_ORDER, A_RATE), "differs at step 0 (counted from 0): the parameters"),
-    "a line": (edited(IN_ORDER, A_LINE), "differs at step 7 (counted from 0): the loss"),
+    "a pixel": (edited(IN_ORDER, A_PIXEL), "differs at step 2 (counted from 0), in the loss"),
+    "a hyper-parameter": (edited(IN_ORDER, A_RATE), "differs at step 0 (counted from 0), in the update"),
+    "a line": (edited(IN_ORDER, A_LINE), "differs at step 7 (counted from 0), in the loss"),
 }
 
 

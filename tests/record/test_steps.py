@@ -127,13 +127,13 @@ def test_all_is_put_back() -> None:
     assert len(_global_optimizer_post_hooks) == hooks
 
 
-def test_a_forked_child_reports_nothing() -> None:
+def test_a_forked_child_reports_no_step_but_that_it_made_some() -> None:
     events: list[Event] = []
     with StepHooks(events.append):
         child = os.fork()
         if child == 0:
-            train(1)
-            os._exit(len(events))
+            train(2)
+            os._exit(not (len(events) == 1 and "made optimizer steps" in str(events[0])))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         train(1)
     assert len(steps_of(events)) == 1
@@ -148,7 +148,8 @@ def test_what_cannot_be_read_is_a_note_and_no_error() -> None:
         update.step()
     assert steps_of(events)[0].parameters == ""
     notes = [event.text for event in events if isinstance(event, NoteEvent)]
-    assert len(notes) == 1 and "complex64" in notes[0]
+    assert [note.partition(" could")[0] for note in notes] == ["the gradients", "the parameters"]
+    assert all("complex64" in note for note in notes)
 
 
 @pytest.mark.slow
@@ -174,7 +175,7 @@ def test_a_compiled_step_is_reported_and_not_traced() -> None:
             return [run(torch.full((4, 3), float(i))).item() for i in range(3)], events
 
     eager, compiled = losses(False), losses(True)
-    assert [type(event) for event in compiled[1]] == [StepEvent] * 3
+    assert [event.index for event in steps_of(compiled[1])] == [0, 1, 2]
     assert compiled == eager
 
 

@@ -40,8 +40,21 @@ from isobit.record.recorder import Recorder, utc_now
 from isobit.record.replay import Comparison
 from isobit.record.store import Store, open_run
 from isobit.record.surroundings import machine, packages
-from isobit.record.trace import Step
-from isobit.torch.events import Event, HoleEvent, NoteEvent, OperatorEvent, SessionInfo, SessionOptions, StepEvent
+from isobit.record.trace import Step, number
+from isobit.torch.events import (
+    DEFAULT,
+    CheckpointEvent,
+    DigestEvent,
+    Event,
+    HoleEvent,
+    LogEvent,
+    NoteEvent,
+    OperatorEvent,
+    Sampling,
+    SessionInfo,
+    SessionOptions,
+    StepEvent,
+)
 from isobit.torch.session import exact_session
 
 USAGE = 2  # the exit code of what went wrong before the script began
@@ -75,7 +88,7 @@ class Launch:
         self._comparison = _comparison(plan)
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         try:
-            self._recorder = Recorder(run)
+            self._recorder = Recorder(run, _sampling(plan).told())
             self._operators = OperatorWriter(run.folder)
             self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
             self._code = Code(self._tree(root), self._capture.add_script(plan.script), git=self._git(root))
@@ -190,7 +203,7 @@ class Launch:
             return
         match event:
             case StepEvent():
-                step = self._recorder.step(event.optimizer, event.losses, event.parameters)
+                step = self._recorder.step(**event.parts())
                 if step is not None:
                     self._observers.stepped(step)
                     if not self._goes_on(step):
@@ -201,6 +214,14 @@ class Launch:
                     self._observers.fell(Hole(event.operator, event.reason, event.count))
             case NoteEvent():
                 self._recorder.note(event.text)
+            case LogEvent():
+                said = self._recorder.log(event.name, event.bits, event.text)
+                if said is not None and said.bits:
+                    self._observers.logged(said.step, said.name, number(said.bits))
+            case DigestEvent():
+                self._recorder.digest(event.optimizer, event.digest)
+            case CheckpointEvent():
+                self._recorder.checkpoint(event.path, event.digest)
             case OperatorEvent():
                 self._operators.add(Operator(**dataclasses.asdict(event)))
 
@@ -212,7 +233,15 @@ class Launch:
     def _options(self) -> SessionOptions:
         plan = self._plan
         return SessionOptions(
-            plan.threads, plan.cpu, plan.strict, plan.plain, plan.seed, plan.operators_at, self._is_ours, self._devices
+            plan.threads,
+            plan.cpu,
+            plan.strict,
+            plan.plain,
+            plan.seed,
+            plan.operators_at,
+            self._is_ours,
+            _sampling(plan),
+            self._devices,
         )
 
     def _is_ours(self, file: str) -> bool:
@@ -271,6 +300,10 @@ def _settings(plan: Plan, info: SessionInfo | None) -> Settings:
         steps=plan.steps,
         pins={} if plan.plain else pins_of(os.environ),
     )
+
+
+def _sampling(plan: Plan) -> Sampling:
+    return DEFAULT if plan.gradients_every is None else Sampling(every=plan.gradients_every)
 
 
 def _comparison(plan: Plan) -> Comparison | None:

@@ -21,6 +21,7 @@ app.command()(commands_runs.replay)
 app.command(context_settings=SCRIPT_FIRST)(commands_runs.check)
 app.command()(commands_records.runs)
 app.command()(commands_records.show)
+app.command()(commands_records.compare)
 app.command()(commands_records.bundle)
 
 

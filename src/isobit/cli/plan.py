@@ -56,6 +56,7 @@ class Plan:
     module: str | None = None  # run as `python -m` would
     stdin: str | None = None  # the file that the script's standard input comes from
     pins: dict[str, str] = field(default_factory=dict)  # of the run that is replayed
+    gradients_every: int | None = None  # of which steps gradients and optimizer state are digested; None: the default
 
     @property
     def hash_seed(self) -> str:

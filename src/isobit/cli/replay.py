@@ -17,8 +17,10 @@ from isobit.cli.child import run_child
 from isobit.cli.oplevel import operator_parting
 from isobit.cli.plan import Plan
 from isobit.cli.stdin import NAME as STDIN
+from isobit.record.compare import with_causes
 from isobit.record.ids import new_id
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
+from isobit.record.parting import LENGTH, PARTS
 from isobit.record.replay import DIFFERS, IDENTICAL
 from isobit.record.store import Run, Store
 from isobit.record.workcopy import code_in, recorded_code, working_copy
@@ -77,7 +79,8 @@ def _judged(run: Run, made: Run | None, status: int) -> int:
     judged = _verdict_of(made)
     if judged is None:
         return _no_verdict(f"the replay {made.manifest.id} was {made.status} (exit code {status})")
-    _print(judged, run.manifest, made.manifest)
+    made = with_causes(run, made)
+    _print(_verdict_of(made) or judged, run.manifest, made.manifest)
     return 130 if made.status == INTERRUPTED else _EXIT.get(judged.outcome, _FAILED)
 
 
@@ -144,6 +147,7 @@ def _print(verdict: Verdict, recorded: Manifest, made: Manifest) -> None:
     lines = [f"recorded {recorded.id}: {_conditions(recorded)}", f"replayed {made.id}: {_conditions(made)}"]
     lines += _package_changes(recorded, made)
     lines += [f"hole: {name}" for name in _holes(recorded, made)]
+    lines += [f"likely cause: {why}" for why in verdict.causes]
     for line in lines:
         console.print(line, style="dim", markup=False, soft_wrap=True)
     colour, text = _sentence(verdict, recorded, made)
@@ -158,7 +162,8 @@ def _sentence(verdict: Verdict, recorded: Manifest, made: Manifest) -> tuple[str
         return "yellow" if holes else "green", f"identical: {verdict.text} ({pair}){but}"
     if verdict.outcome == DIFFERS:
         where = "" if verdict.step is None else f" at step {verdict.step} (counted from 0)"
-        return "red", f"differs{where}: {verdict.text}"
+        part = f", in the {verdict.what}" if verdict.what in PARTS - {LENGTH} else ""
+        return "red", f"differs{where}{part}: {verdict.text}"
     return "yellow", f"no verdict: {verdict.text}"
 
 

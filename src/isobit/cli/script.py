@@ -17,7 +17,8 @@ from typing import Any
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, STOPPED
 
 # Wrappers of ours that stand between the script and what it calls.
-_HIDDEN = frozenset({"isobit.torch.steps", "isobit.torch.entropy", "isobit.torch.accelerators"})
+_WRAPPERS = ("steps", "batches", "entropy", "accelerators", "late_backward", "script_modules")
+_HIDDEN = frozenset(f"isobit.torch.{name}" for name in _WRAPPERS)
 
 
 class StopRun(BaseException):

@@ -15,7 +15,7 @@ from isobit.record.errors import RecordError
 from isobit.record.manifest import Manifest, Replay
 from isobit.record.parting import readable
 from isobit.record.store import Run, Store, remarks
-from isobit.record.trace import Step, read_steps
+from isobit.record.trace import Step, open_trace
 
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow"}
 _NAMED = ("torch", "numpy", "isobit")
@@ -39,7 +39,7 @@ def _row(run: Run) -> tuple[str, str, str, str, str]:
     manifest = run.manifest
     words = escape(" ".join((manifest.script, *manifest.args)))
     words += _replay_words(manifest.replay) if manifest.replay else ""
-    steps = manifest.steps if manifest.steps is not None else sum(1 for _ in read_steps(run.folder))
+    steps = manifest.steps if manifest.steps is not None else len(open_trace(run.folder))
     return manifest.id, _coloured(run.status), str(steps), _duration(manifest), words
 
 
@@ -119,10 +119,8 @@ def print_json(run: Run) -> None:
 
 def _last_step(run: Run) -> tuple[int, Step | None]:
     """How many steps were recorded, and the last."""
-    count, last = 0, None
-    for step in read_steps(run.folder):
-        count, last = count + 1, step
-    return count, last
+    trace = open_trace(run.folder)
+    return len(trace), trace.step(-1) if len(trace) else None
 
 
 def _arithmetic(manifest: Manifest) -> str:

@@ -91,13 +91,16 @@ class Hole:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a replay found. ``step`` is the first step that differs, counted from 0."""
+    """What a replay found. ``step`` is the first step that differs, counted from 0, ``what`` the part of it
+    (parting.py), ``causes`` what may explain it, the likeliest first.
+    """
 
     outcome: str  # "identical", "differs" or "none"
     steps: int  # steps that were compared and found equal
     text: str
     step: int | None = None
     what: str | None = None
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

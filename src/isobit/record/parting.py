@@ -16,6 +16,7 @@ UPDATE = "update"
 RANDOM = "random state"
 LENGTH = "length"  # one side has more steps
 OPTIMIZER = "optimizer"  # another optimizer made the step
+PARTS = frozenset({BATCH, LOSS, GRADIENT, UPDATE, RANDOM, LENGTH, OPTIMIZER})
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from isobit.record.children import read_children
 from isobit.record.manifest import Hole
 from isobit.record.store import Run, rewrite
-from isobit.record.trace import Step, TraceWriter
+from isobit.record.trace import Logged, Step, TraceWriter
 
 RESERVE = "reserve"
 _RESERVED = 1 << 15  # bytes kept for the last writing of the manifest: the disk may be full by then
@@ -25,15 +27,15 @@ class Recorder:
     ignored, since the record is that of the process that opened it. Raises OSError where nothing can be written.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, sampling: Mapping[str, Any] | None = None) -> None:
         self.run = run
         self.steps = 0
-        self._trace = TraceWriter(run.folder)
+        self._trace = TraceWriter(run.folder, sampling)
         self._reserve = run.folder / RESERVE
         self._reserve.write_bytes(bytes(_RESERVED))
         self._owner = os.getpid()
         self._begin = time.perf_counter()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reading tensors may free others, whose end is recorded, too
         self._holes: dict[str, Hole] = {}
         self._notes: list[str] = []
         self._open = True
@@ -44,36 +46,86 @@ class Recorder:
         """Whether this process writes the record."""
         return self._open and os.getpid() == self._owner
 
-    def step(self, optimizer: int, losses: tuple[str, ...], parameters: str) -> Step | None:
-        """Record an optimizer step; returns what was written, None where nothing is recorded."""
-        if not self.active:
-            return None
-        with self._lock:
-            if not self._open:  # a thread that outlived the script
+    def step(
+        self,
+        optimizer: int,
+        losses: tuple[str, ...],
+        parameters: str,
+        *,
+        changes: Sequence[tuple[int, str, str]] = (),
+        **digests: str,
+    ) -> Step | None:
+        """Record an optimizer step; returns what was written, None where nothing is recorded.
+
+        `digests` are further fields of Step; `changes` are the hyper-parameters (group, name, value) that are others
+        than in the optimizer's step before.
+        """
+        with self._recording() as recording:
+            if not recording:
                 return None
-            step = Step(self.steps, optimizer, losses, parameters, time.perf_counter() - self._begin)
+            step = Step(self.steps, optimizer, losses, parameters, self._seconds(), **digests)
+            if changes:
+                self._append(lambda: self._trace.settings(step.index, optimizer, changes))
             self._append(lambda: self._trace.step(step))
             self.steps += 1
             return step
 
+    def log(self, name: str, bits: str, text: str) -> Logged | None:
+        """Record a number by its bits, or a text where `bits` is ""; returns what was written, None where nothing is
+        recorded.
+        """
+        with self._recording() as recording:
+            if not recording:
+                return None
+            said = Logged(self.steps, self._seconds(), name, bits, text)
+            if bits:
+                self._append(lambda: self._trace.metric(said.step, said.seconds, name, bits))
+            else:
+                self._append(lambda: self._trace.text(said.step, said.seconds, name, text))
+            return said
+
+    def digest(self, optimizer: int, digest: str) -> None:
+        """Record the BLAKE3 digest of an optimizer's parameters as they are now."""
+        with self._recording() as recording:
+            if recording:
+                self._append(lambda: self._trace.digest(self.steps, optimizer, digest))
+
+    def checkpoint(self, path: str, digest: str) -> None:
+        """Record that a checkpoint with this BLAKE3 digest was written."""
+        with self._recording() as recording:
+            if recording:
+                self._append(lambda: self._trace.checkpoint(self.steps, path, digest))
+
     def hole(self, operator: str, reason: str, count: int) -> None:
         """Record that `operator` ran outside the exact arithmetic `count` more times."""
-        if not self.active:
-            return
-        with self._lock:
+        with self._recording() as recording:
+            if not recording:
+                return
             known = self._holes.get(operator)
             if known is None:
-                self._append(lambda: self._trace.hole(operator, reason))
+                self._append(lambda: self._trace.hole(operator, reason, self.steps))
             self._holes[operator] = Hole(operator, reason, count + (known.count if known else 0))
 
     def note(self, text: str) -> None:
         """Record a remark, once."""
-        if not self.active:
-            return
-        with self._lock:
-            if text not in self._notes:
+        with self._recording() as recording:
+            if recording and text not in self._notes:
                 self._append(lambda: self._trace.note(text))
                 self._notes.append(text)
+
+    @contextmanager
+    def _recording(self) -> Iterator[bool]:
+        """Holds the lock, which a forked child may have inherited locked; False where nothing is recorded, as from a
+        thread that outlived the script.
+        """
+        if not self.active:
+            yield False
+            return
+        with self._lock:
+            yield self._open
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._begin
 
     def _append(self, write: Callable[[], None]) -> None:
         """Write to the trace. Where that fails the script goes on, and the record says where the trace breaks off."""
@@ -112,7 +164,7 @@ class Recorder:
             exit_code=exit_code,
             error=error,
             ended=utc_now(),
-            seconds=round(time.perf_counter() - self._begin, 3),
+            seconds=round(self._seconds(), 3),
             steps=self.steps,
             holes=tuple(self._holes.values()),
             notes=tuple(self._notes),

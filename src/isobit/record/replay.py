@@ -6,7 +6,7 @@ from isobit.record.errors import RecordError
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, Verdict
 from isobit.record.parting import Parting, part, steps_text
 from isobit.record.store import Run
-from isobit.record.trace import Step, read_steps
+from isobit.record.trace import Step, open_trace, read_steps
 
 IDENTICAL = "identical"
 DIFFERS = "differs"
@@ -87,7 +87,7 @@ class Comparison:
 
 def _check_length(recorded: Run) -> None:
     """Raises RecordError if a closed record's trace does not hold the steps that its manifest counts."""
-    told, held = recorded.manifest.steps, sum(1 for _ in read_steps(recorded.folder))
+    told, held = recorded.manifest.steps, len(open_trace(recorded.folder))
     if told is not None and recorded.manifest.trace_error is None and held != told:
         raise RecordError(f"the trace in {recorded.folder} holds {held} of {told} steps: the record is damaged")
 

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from isobit.record.children import read_children
 from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
 from isobit.record.ids import new_id
 from isobit.record.manifest import KILLED, RUNNING, Hole, Manifest, read_manifest, write_manifest
 from isobit.record.process import is_alive
-from isobit.record.trace import read_trace
+from isobit.record.trace import open_trace
 
 _ATTEMPTS = 100
 
@@ -46,12 +47,16 @@ def open_run(folder: Path) -> Run:
 
 
 def remarks(run: Run) -> tuple[tuple[Hole, ...], tuple[str, ...]]:
-    """Holes and notes of a run. One that has not closed its record has them in its trace, without counts (0)."""
+    """Holes and notes of a run. One that has not closed its record has them in its trace and in what its processes
+    said, without counts (0).
+    """
     if run.manifest.ended is not None:
         return run.manifest.holes, run.manifest.notes
-    lines = list(read_trace(run.folder))
-    holes = tuple(Hole(line["op"], line["why"], 0) for line in lines if line["k"] == "h")
-    return holes, tuple(line["text"] for line in lines if line["k"] == "n")
+    trace = open_trace(run.folder)
+    children, said = read_children(run.folder)
+    reasons = {hole.operator: hole.reason for hole in children} | {e["op"]: e["why"] for e in trace.events("h")}
+    notes = dict.fromkeys([*(event["text"] for event in trace.events("n")), *said])
+    return tuple(Hole(name, why, 0) for name, why in reasons.items()), tuple(notes)
 
 
 class Store:

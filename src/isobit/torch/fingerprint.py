@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from isobit.arithmetic.digests import canonical_bytes, header
@@ -54,17 +55,48 @@ def tensor_digest(tensor: torch.Tensor) -> bytes:
         return _digest(tensor)
 
 
+def raw_digest(tensor: torch.Tensor) -> bytes:
+    """XXH3-128 of the dtype's name, the shape and the elements as they lie in memory, for any dtype whose elements take
+    1, 2, 4 or 8 bytes; raises TypeError for others.
+    """
+    if not _is_ours(tensor) or tensor.element_size() > 8:
+        raise TypeError(f"{tensor.dtype} ({tensor.layout}, {tensor.device}) cannot be read")
+    state = xxhash.xxh3_128(f"{tensor.dtype}{list(tensor.shape)}".encode())
+    for chunk in _chunks(_memory(tensor)):
+        state.update(chunk.data)
+    return state.digest()
+
+
+def blake3_digest(tensors: Sequence[torch.Tensor]) -> str:
+    """BLAKE3 over the digests that `arithmetic.digests.digest` gives of each tensor, 32 bytes each, in order."""
+    whole = blake3()
+    with np.errstate(invalid="ignore"):
+        for tensor in tensors:
+            head, chunks = _pieces(tensor)
+            state = blake3(head)
+            for chunk in chunks:
+                state.update(chunk.view(np.uint8).data)
+            whole.update(state.digest())
+    return whole.hexdigest()
+
+
 def _digest(tensor: torch.Tensor) -> bytes:
+    head, chunks = _pieces(tensor)
+    state = xxhash.xxh3_128(head)
+    for chunk in chunks:
+        state.update(chunk.data)
+    return state.digest()
+
+
+def _pieces(tensor: torch.Tensor) -> tuple[bytes, Iterator[Bits]]:
+    """What a digest is over: the header, and the elements in row-major order with one NaN."""
     if _is_ours(tensor) and tensor.is_contiguous():
         dtype = _dtype(tensor)
         chunks: Iterable[Bits] = _held_chunks(tensor.data_ptr(), tensor.element_size(), tensor.shape)
     else:
         dtype, bits = _bits(tensor)
         chunks = _chunks(bits)
-    state = xxhash.xxh3_128(_header(dtype, tensor.shape))
-    for chunk in chunks:
-        state.update(_canonical(dtype, chunk).data)
-    return state.digest()
+    return _header(dtype, tensor.shape), (_canonical(dtype, chunk) for chunk in chunks)
 
 
 _header = lru_cache(1024)(header)

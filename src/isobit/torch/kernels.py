@@ -14,12 +14,12 @@ from isobit.torch.holes import HoleMonitor
 from isobit.torch.library import draw_key
 from isobit.torch.lowering import map_tensors, one_dtype, tensors_in, without_floats
 from isobit.torch.memory import resize_output
+from isobit.torch.older_tracer import tracing_state, untraced_call
 from isobit.torch.plan import Plan, PlanMaker
 from isobit.torch.shapes import shapes_of
 from isobit.torch.shortcut import Shortcut, ShortcutFactory
 from isobit.torch.signature import Kind, Signature, Slot, signature
 from isobit.torch.table import Check, Statement
-from isobit.torch.older_tracer import tracing_state, untraced_call
 
 Kernel = Callable[..., Any]
 Entry = Plan | str | None  # a plan; why the call is a hole; None: exact on PyTorch's kernel

@@ -34,6 +34,8 @@ from isobit.torch.kernels import (
 )
 from isobit.torch.late_backward import LateBackward
 from isobit.torch.library import library as own_operators
+from isobit.torch.loader import LOADER_LAW
+from isobit.torch.older_tracer import recorded_convolution, untraced
 from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
 from isobit.torch.original import DIRECT, cpu_kernels, is_composite_implicit, original
@@ -42,7 +44,6 @@ from isobit.torch.script_modules import ScriptModules
 from isobit.torch.shortcut import shortcut_factory
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
-from isobit.torch.older_tracer import recorded_convolution, untraced
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,7 @@ class _Stack:
         self.patches = (
             OptimizerRoutes(),
             CompileDefault(self.report),
+            LOADER_LAW,
             ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
             ScriptModules(),
         )

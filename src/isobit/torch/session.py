@@ -13,6 +13,7 @@ from isobit.torch.accelerators import OnlyCpu
 from isobit.torch.entropy import EntropyNotes
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
+from isobit.torch.log import logging_to
 from isobit.torch.optrace import StepTracer
 from isobit.torch.seeding import UnseededGenerators, seed_all
 from isobit.torch.steps import ForeignSteps, StepHooks
@@ -37,7 +38,7 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     patches = (UnseededGenerators(options.seed), OnlyCpu(options.hidden_devices), EntropyNotes(options.ours, sink))
     with _torch_threads(options.threads) as threads, _installed(patches):
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
-        with layer as info, _operators(options, sink) as sink, StepHooks(sink):
+        with layer as info, _operators(options, sink) as sink, StepHooks(sink, options.sampling), logging_to(sink):
             yield info
 
 
