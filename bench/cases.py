@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -166,7 +167,11 @@ class Recording:
 
     def write(self, event: Event) -> None:
         if isinstance(event, StepEvent):
-            self.trace.step(Step(event.index, event.optimizer, event.losses, event.parameters))
+            parts = event.parts()
+            changes = parts.pop("changes")
+            if changes:
+                self.trace.settings(event.index, event.optimizer, changes)
+            self.trace.step(Step(event.index, seconds=time.perf_counter(), **parts))
 
 
 def recording(threads: int) -> Iterator[Row]:

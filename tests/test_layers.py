@@ -28,6 +28,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli"}),
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
+    "jinja2": frozenset({"cli"}),
     "safetensors": frozenset({"torch", "record", "artifact"}),
     "ziglang": frozenset({"codegen", "artifact"}),
 }
@@ -46,6 +47,10 @@ FORBIDDEN = {
 LATE_IMPORTS: dict[tuple[str, str], str] = {
     ("isobit.startup", "isobit.seeds"): "a process that imports no generator need not pay for it",
     ("isobit.startup", "isobit.cli.subprocesses"): "it imports PyTorch, so only where the process has done so",
+    (
+        "isobit.cli.commands_records",
+        "isobit.cli.report.command",
+    ): "Jinja2 and NumPy would double the start of every other command",
 }
 
 

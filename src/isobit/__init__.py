@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isobit.artifact.export import export
     from isobit.artifact.load import load
+    from isobit.record.declare import data
     from isobit.torch.checkpoint import Checkpoint
     from isobit.torch.checkpoint_file import CheckpointError
     from isobit.torch.eager import disable, enable, exact
     from isobit.torch.log import log
 
 __version__ = "0.1.0"
-__all__ = ["Checkpoint", "CheckpointError", "__version__", "disable", "enable", "exact", "export", "load", "log"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "__version__",
+    "data",
+    "disable",
+    "enable",
+    "exact",
+    "export",
+    "load",
+    "log",
+]
 
 _HOME = {
     "Checkpoint": "isobit.torch.checkpoint",
     "CheckpointError": "isobit.torch.checkpoint_file",
+    "data": "isobit.record.declare",
     "disable": "isobit.torch.eager",
     "enable": "isobit.torch.eager",
     "exact": "isobit.torch.eager",

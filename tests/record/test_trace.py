@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_a_file_cut_anywhere_leaves_the_steps_before(tmp_path: Path, name: str) 
     for one in STEPS:
         step_bytes(one, ends)
         needed.append({"steps": one.index + 1, **vars(ends)}[name] * {"steps": ROW, **ENTRIES}[name].itemsize)
-    for cut in range(len(data) + 1):
+    for cut in range(0, len(data) + 1, 1 + len(data) // 300):
         path.write_bytes(data[:cut])
         assert list(read_steps(tmp_path)) == STEPS[: sum(length <= cut for length in needed)], cut
 
@@ -159,7 +160,7 @@ def test_what_was_said_survives_a_cut_anywhere(tmp_path: Path) -> None:
     for name in ("metrics", "events.jsonl"):
         data = (place / name).read_bytes()
         whole = open_trace(tmp_path).logged()
-        for cut in range(0, len(data), 3):
+        for cut in range(0, len(data), 13):
             (place / name).write_bytes(data[:cut])
             trace = open_trace(tmp_path)
             assert list(trace.steps()) == STEPS
@@ -172,7 +173,7 @@ def test_files_cut_together_at_random(tmp_path: Path) -> None:
     place = write(tmp_path, STEPS)
     whole = {name: (place / name).read_bytes() for name in ("steps", *ENTRIES, "events.jsonl")}
     chance = random.Random(1)
-    for _ in range(200):
+    for _ in range(60):
         for name, data in whole.items():
             (place / name).write_bytes(data[: chance.randint(len(data) // 2, len(data))])
         steps = list(read_steps(tmp_path))
@@ -194,11 +195,12 @@ def test_damage_anywhere_but_at_the_end_is_an_error(tmp_path: Path, name: str) -
     path = write(tmp_path, STEPS) / name
     data = path.read_bytes()
     torn = {"steps": 112, "losses": 2 * 17, "gradients": 0, "state": 0, "metrics": 0}[name]
+    whole = list(STEPS), open_trace(tmp_path).logged()
     for place in range(0, len(data) - torn, 5):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
         with pytest.raises(RecordError, match="is damaged"):
             trace = open_trace(tmp_path)
-            assert (list(trace.steps()), trace.logged()) == (), place
+            assert (list(trace.steps()), trace.logged()) == whole, place
     path.write_bytes(data)
 
 
@@ -255,11 +257,20 @@ def read_v1(folder: Path, text: str) -> Trace:
 
 
 def test_version_1_is_read(tmp_path: Path) -> None:
-    line = {"k": "s", "i": 0, "o": 1, "l": ["f32:00000000", "f64:0000000000000000"], "p": "ab" * 16, "t": 0.5}
+    line: dict[str, Any] = {
+        "k": "s",
+        "i": 0,
+        "o": 1,
+        "l": ["f32:00000000", "f64:0000000000000000"],
+        "p": "ab" * 16,
+        "t": 0.5,
+    }
     trace = read_v1(
-        tmp_path, json.dumps(line) + '\n{"k":"h","op":"x","why":"y"}\n{"k":"n","text":"hello"}\n{"k":"s","i"'
+        tmp_path,
+        json.dumps(line, separators=(",", ":"))
+        + '\n{"k":"h","op":"x","why":"y"}\n{"k":"n","text":"hello"}\n{"k":"s","i"',
     )
-    assert list(trace.steps()) == [Step(0, 1, tuple(line["l"]), "ab" * 16, 0.5)]  # type: ignore[arg-type]
+    assert list(trace.steps()) == [Step(0, 1, tuple(line["l"]), "ab" * 16, 0.5)]
     assert [e["op"] for e in trace.events("h")] == ["x"] and [e["text"] for e in trace.events("n")] == ["hello"]
     assert (trace.metrics(), trace.logged(), trace.settings(0, 1)) == ({}, [], {})
 

@@ -298,6 +298,48 @@ def test_an_iterable_dataset_goes_on_if_its_workers_are_as_many(tmp_path: Path) 
         isobit.Checkpoint(loader=DataLoader(Count(), 2, num_workers=2)).load(tmp_path / "c")
 
 
+L = torch.optim.lr_scheduler
+SCHEDULERS: dict[str, Callable[[Any], Any]] = {
+    "StepLR": lambda o: L.StepLR(o, 2),
+    "MultiStepLR": lambda o: L.MultiStepLR(o, [1, 4]),
+    "LambdaLR": lambda o: L.LambdaLR(o, lambda n: 0.9**n),
+    "OneCycleLR": lambda o: L.OneCycleLR(o, 0.1, total_steps=20),
+    "CosineAnnealingWarmRestarts": lambda o: L.CosineAnnealingWarmRestarts(o, 3),
+    "ReduceLROnPlateau": lambda o: L.ReduceLROnPlateau(o, patience=1),
+    "SequentialLR": lambda o: L.SequentialLR(o, [L.ConstantLR(o, 0.5, 2), L.ExponentialLR(o, 0.8)], [3]),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_and_scalers_go_on(tmp_path: Path, name: str) -> None:
+    """No warning either that a scheduler steps first: the optimizer has stepped, in the process before."""
+
+    def parts() -> dict[str, Any]:
+        model = nn.Linear(2, 2)
+        optimizer = sgd(model)
+        scaler = torch.amp.GradScaler("cpu", init_scale=3.0, growth_interval=2)
+        return {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS[name](optimizer), "scaler": scaler}
+
+    def schedule(p: dict[str, Any], steps: int) -> Iterator[tuple[float, float]]:
+        for _ in range(steps):
+            p["scheduler"].step(*[1.0] * (name == "ReduceLROnPlateau"))
+            p["scaler"].scale(p["model"](torch.ones(1, 2)).sum()).backward()
+            p["scaler"].step(p["optimizer"])
+            p["scaler"].update()
+            yield p["optimizer"].param_groups[0]["lr"], p["scaler"].get_scale()
+
+    first, second = parts(), parts()
+    first["optimizer"].step()
+    isobit.Checkpoint(**first).save(tmp_path / "start")
+    list(schedule(first, 4))
+    isobit.Checkpoint(**first).save(tmp_path / "c")
+    isobit.Checkpoint(**second).load(tmp_path / "c")
+    assert list(schedule(second, 5)) == list(schedule(first, 5))
+    third = parts()
+    isobit.Checkpoint(**third).load(tmp_path / "start")
+    third["scheduler"].step(*[1.0] * (name == "ReduceLROnPlateau"))
+
+
 def test_no_file_is_a_fresh_start_and_a_folder_is_made(tmp_path: Path) -> None:
     checkpoint = isobit.Checkpoint(model=nn.Linear(2, 2))
     assert checkpoint.load(tmp_path / "new" / "c") is False
@@ -352,23 +394,25 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 SMALL, WIDE = nn.Linear(3, 2), nn.Linear(4, 2)
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"model": WIDE, "optimizer": sgd(SMALL), "loader": loader_of()}, r"model: weight was saved as float32\[2, 3\] and is now float32\[2, 4\]"),
-    ({"model": nn.Linear(3, 2).double(), "optimizer": sgd(SMALL), "loader": loader_of()}, r"model: weight was saved as float32\[2, 3\] and is now float64\[2, 3\]"),
-    ({"model": nn.Sequential(SMALL), "optimizer": sgd(SMALL), "loader": loader_of()}, "model: the model is another: the file lacks 0.bias, 0.weight and has beyond it bias, weight"),
-    ({"model": SMALL, "optimizer": sgd(WIDE), "loader": loader_of()}, "optimizer: it was saved with parameters of the shapes"),
-    ({"model": SMALL, "optimizer": torch.optim.Adam(SMALL.parameters()), "loader": loader_of()}, "optimizer: it was a SGD and is now a Adam"),
-    ({"model": SMALL, "optimizer": sgd(SMALL)}, "the file has the parts loader, model, optimizer; this Checkpoint has model, optimizer"),
-    ({"model": SMALL, "optimizer": sgd(SMALL), "loader": loader_of(batch=2)}, "loader: saved in the middle of an epoch with batch_size 1, which is now 2"),
-    ({"model": SMALL, "optimizer": sgd(SMALL), "loader": loader_of(size=3)}, "loader: saved in the middle of an epoch with batches 2, which is now 3"),
-    ({"model": SMALL, "optimizer": sgd(SMALL), "loader": DataLoader(TensorDataset(torch.arange(2)), shuffle=True)}, r"loader: .*SequentialSampler.*RandomSampler"),
-    ({"model": SMALL, "optimizer": sgd(SMALL), "loader": DataLoader(TensorDataset(torch.arange(2)), generator=torch.Generator())}, "loader: it had 0 generators, now it has 1"),
+WRONG: list[tuple[Callable[[], dict[str, Any]], str]] = [
+    (lambda: {"model": WIDE, "optimizer": sgd(SMALL), "loader": loader_of()}, r"model: weight was saved as float32\[2, 3\] and is now float32\[2, 4\]"),
+    (lambda: {"model": nn.Linear(3, 2).double(), "optimizer": sgd(SMALL), "loader": loader_of()}, r"model: weight was saved as float32\[2, 3\] and is now float64\[2, 3\]"),
+    (lambda: {"model": nn.Sequential(SMALL), "optimizer": sgd(SMALL), "loader": loader_of()}, "model: the model is another: the file lacks 0.bias, 0.weight and has beyond it bias, weight"),
+    (lambda: {"model": SMALL, "optimizer": sgd(WIDE), "loader": loader_of()}, "optimizer: it was saved with parameters of the shapes"),
+    (lambda: {"model": SMALL, "optimizer": torch.optim.Adam(SMALL.parameters()), "loader": loader_of()}, "optimizer: it was a SGD and is now a Adam"),
+    (lambda: {"model": SMALL, "optimizer": sgd(SMALL)}, "the file has the parts loader, model, optimizer; this Checkpoint has model, optimizer"),
+    (lambda: {"model": SMALL, "optimizer": sgd(SMALL), "loader": loader_of(batch=2)}, "loader: saved in the middle of an epoch with batch_size 1, which is now 2"),
+    (lambda: {"model": SMALL, "optimizer": sgd(SMALL), "loader": loader_of(size=3)}, "loader: saved in the middle of an epoch with batches 2, which is now 3"),
+    (lambda: {"model": SMALL, "optimizer": sgd(SMALL), "loader": DataLoader(TensorDataset(torch.arange(2)), shuffle=True)}, r"loader: .*SequentialSampler.*RandomSampler"),
+    (lambda: {"model": SMALL, "optimizer": sgd(SMALL), "loader": DataLoader(TensorDataset(torch.arange(2)), generator=torch.Generator())}, "loader: it had 0 generators, now it has 1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "words"), WRONG, ids=range(len(WRONG)))
-def test_what_does_not_fit_is_named_and_nothing_is_touched(tmp_path: Path, parts: dict[str, Any], words: str) -> None:
-    saved, loader = nn.Linear(3, 2), loader_of()
+@pytest.mark.parametrize(("make", "words"), WRONG, ids=range(len(WRONG)))
+def test_what_does_not_fit_is_named_and_nothing_is_touched(
+    tmp_path: Path, make: Callable[[], dict[str, Any]], words: str
+) -> None:
+    parts, saved, loader = make(), nn.Linear(3, 2), loader_of()
     checkpoint = isobit.Checkpoint(model=saved, optimizer=sgd(saved), loader=loader)
     iterator = iter(loader)
     next(iterator)
@@ -479,8 +523,17 @@ def test_generators_as_parts(tmp_path: Path, generator: Any) -> None:
         isobit.Checkpoint(rng=np.random.Generator(np.random.Philox())).load(tmp_path / "c")
 
 
-def test_the_law_holds_while_a_checkpoint_with_a_loader_exists() -> None:
-    checkpoint = isobit.Checkpoint(loader=loader_of())
-    assert LOADER_LAW._installed
-    del checkpoint
-    assert not LOADER_LAW._installed
+def test_the_law_holds_while_a_loader_that_was_a_part_lives(tmp_path: Path) -> None:
+    loader = loader_of(size=4)
+    before = LOADER_LAW._installed
+    for _ in loader:
+        isobit.Checkpoint(loader=loader).save(tmp_path / "none")
+    assert LOADER_LAW._installed == before + 4
+    iterator = iter(loader)
+    next(iterator)
+    isobit.Checkpoint(loader=loader).save(tmp_path / "c")
+    again = loader_of(size=4)
+    isobit.Checkpoint(loader=again).load(tmp_path / "c")
+    assert [int(b[0]) for b in again] == [1, 2, 3]
+    del loader, again
+    assert LOADER_LAW._installed == before

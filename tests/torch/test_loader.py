@@ -33,7 +33,7 @@ import isobit
 from isobit.torch.generators import SOURCES, same_state, shared_states
 from isobit.torch.layer import active
 from isobit.torch.loader import LOADER_LAW
-from isobit.torch.loader_order import SAMPLE, seed_words
+from isobit.torch.loader_order import COLLATION, SAMPLE, seed_words
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -134,6 +134,7 @@ LOADERS: dict[str, Callable[..., DataLoader[Any]]] = {
     "lazy numpy": lambda **kw: DataLoader(Augmented(), 4, sampler=Lazy("numpy"), **kw),
     "lazy random": lambda **kw: DataLoader(Augmented(), 4, sampler=Lazy("random"), **kw),
     "eager": lambda **kw: DataLoader(Augmented(), 4, sampler=Eager(), **kw),
+    "eager, no batches": lambda **kw: DataLoader(Augmented(), None, sampler=Eager(), **kw),
     "private": lambda **kw: DataLoader(Augmented(), 4, sampler=Private(np.random.default_rng(3)), **kw),
     "collation": lambda **kw: DataLoader(Augmented(), 4, shuffle=True, collate_fn=noisy_collate, **kw),
     "collation alone": lambda **kw: DataLoader(TensorDataset(torch.arange(22)), 4, collate_fn=noisy_collate, **kw),
@@ -215,6 +216,15 @@ def test_the_loop_sees_its_own_draws_only(law: None) -> None:
     assert same_state(shared_states(SOURCES), before)
 
 
+def test_a_loop_may_draw_from_the_loaders_generator(law: None) -> None:
+    """It then has it for itself: nothing that it draws comes twice, and no worker takes anything from it."""
+    found = []
+    for workers in (0, 2):
+        loader = LOADERS["replacement, generator"](num_workers=workers)
+        found.append([float(torch.rand((), generator=loader.sampler.generator)) for _ in loader])  # type: ignore[union-attr]
+    assert found[0] == found[1] and len(set(found[0])) == len(found[0])
+
+
 def test_a_sample_does_not_depend_on_its_batch(law: None) -> None:
     found = []
     for size in (1, 4, 22, None):
@@ -244,9 +254,12 @@ def test_the_seeds_are_those_of_the_arithmetic(law: None) -> None:
         def __getitem__(self, index: int) -> Any:
             return torch.initial_seed(), np.random.get_state(legacy=False)["state"]["key"], random.random()
 
-    loader = DataLoader(Seeds(), 3, collate_fn=list, generator=generator())
+    loader = DataLoader(Seeds(), 3, collate_fn=lambda found: [*found, torch.initial_seed()], generator=generator())
     base = int(torch.empty((), dtype=torch.int64).random_(generator=generator()))
-    for position, (torchs, numpys, pythons) in enumerate(next(iter(loader))):
+    *samples, collation = next(iter(loader))
+    w = seed_words(base, COLLATION, 0, 0)
+    assert collation % 2**64 == w[0] + w[1] * 2**32
+    for position, (torchs, numpys, pythons) in enumerate(samples):
         w = seed_words(base, SAMPLE, 0, position)
         assert torchs % 2**64 == w[0] + w[1] * 2**32
         assert (numpys == np.random.RandomState(w[2]).get_state(legacy=False)["state"]["key"]).all()  # type: ignore[call-overload, index]
@@ -279,10 +292,10 @@ def test_an_iterable_dataset_has_one_stream_for_none_and_for_one_worker(
     def make(**how: Any) -> DataLoader[Any]:
         return DataLoader(Stream(eager), size, collate_fn=None if size is None else noisy_collate, **how)
 
-    wanted = run(make)
-    assert run(make, num_workers=1) == wanted
-    assert run(make, num_workers=1, persistent_workers=True) == wanted
-    assert run(make, num_workers=2) == run(make, num_workers=2, prefetch_factor=4) != wanted
+    wanted = run(make, 2)
+    assert run(make, 2, num_workers=1) == wanted
+    assert run(make, 2, num_workers=1, persistent_workers=True) == wanted
+    assert run(make, 1, num_workers=2) == run(make, 1, num_workers=2, prefetch_factor=4) != run(make, 1)
 
 
 class Nested(Dataset[Tensor]):

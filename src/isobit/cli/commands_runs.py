@@ -25,6 +25,7 @@ def run(
     seed: Seed = 0,
     plain: Plain = False,
     module: Module = False,
+    keep_checkpoints: Annotated[bool, typer.Option(help="Keep every isobit.Checkpoint in the record.")] = False,
 ) -> None:
     """Run a script with one result on every thread count and CPU, and record it."""
     target = target_of(script, module)
@@ -41,6 +42,7 @@ def run(
             cpu=cpu,
             strict=strict,
             plain=plain,
+            keep_checkpoints=keep_checkpoints,
         )
     )
 
@@ -55,10 +57,11 @@ def replay(
     ] = RECORD,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Past the first difference, to the end.")] = False,
     op_level: Annotated[bool, typer.Option("--op-level", help="Where it differs: name the first operator.")] = False,
+    sample: Annotated[int | None, typer.Option(min=1, help="Only so many segments between checkpoints.")] = None,
 ) -> None:
     """Run a record again: identical (exit 0), or the first step that differs (exit 1)."""
     store = store_here()
-    raise typer.Exit(run_again(store, resolve(store, run), How(threads, cpu, code, keep_going, op_level)))
+    raise typer.Exit(run_again(store, resolve(store, run), How(threads, cpu, code, keep_going, op_level, sample)))
 
 
 def check(

@@ -28,8 +28,10 @@ from isobit.cli.signals import leave_interrupted, on_termination
 from isobit.cli.stdin import record_stdin
 from isobit.cli.subprocesses import tell
 from isobit.cli.target import import_root
+from isobit.cli.watch import DataWatch
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
+from isobit.record.checkpoints import keep
 from isobit.record.children import ChildLog
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
@@ -98,6 +100,7 @@ class Launch:
             raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
         self._owner = os.getpid()
         self._child_log = ChildLog(run.folder.resolve())
+        self._data = DataWatch(run, str(root), self._tree(root))
         self._observers = Observers(_observers(plan))
         self._session = ExitStack()
         self._settings = _settings(plan, None)
@@ -127,6 +130,7 @@ class Launch:
         util.register_after_fork(self, Launch._forked)
         record_stdin(self._recorder.run.folder, self._recorder.note)
         on_termination(self._terminated)
+        self._data.start()
         argv = [self._plan.argv0, *self._plan.args]
         self._outcome = run_script(self._plan.script, argv, self._path(), self._plan.module)
         return self._outcome.exit_code
@@ -158,10 +162,17 @@ class Launch:
         self._session.close()
         self._capture.add_loaded()
         end, run_id = self._outcome, self._recorder.run.manifest.id
+        data = self._data.finish()
         replay = self._replay_judged(end)
         try:
             self._recorder.finish(
-                end.status, end.exit_code, end.error, code=self._code_now(), replay=replay, settings=self._settings
+                end.status,
+                end.exit_code,
+                end.error,
+                code=self._code_now(),
+                data=data,
+                replay=replay,
+                settings=self._settings,
             )
         except OSError as error:
             print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)
@@ -222,8 +233,17 @@ class Launch:
                 self._recorder.digest(event.optimizer, event.digest)
             case CheckpointEvent():
                 self._recorder.checkpoint(event.path, event.digest)
+                if self._plan.keep_checkpoints and self._recorder.active:
+                    self._keep(event)
             case OperatorEvent():
                 self._operators.add(Operator(**dataclasses.asdict(event)))
+
+    def _keep(self, event: CheckpointEvent) -> None:
+        """Keep a copy of a checkpoint; where that fails the run goes on."""
+        try:
+            keep(self._recorder.run.folder, event.path, event.digest)
+        except OSError as error:
+            self._recorder.note(f"the checkpoint {event.path} could not be kept: {error.strerror or error}")
 
     def _goes_on(self, step: Step) -> bool:
         if self._comparison is not None and not self._comparison.matches(step):
@@ -233,15 +253,16 @@ class Launch:
     def _options(self) -> SessionOptions:
         plan = self._plan
         return SessionOptions(
-            plan.threads,
-            plan.cpu,
-            plan.strict,
-            plan.plain,
-            plan.seed,
-            plan.operators_at,
-            self._is_ours,
-            _sampling(plan),
-            self._devices,
+            threads=plan.threads,
+            cpu=plan.cpu,
+            strict=plan.strict,
+            plain=plan.plain,
+            seed=plan.seed,
+            sampling=_sampling(plan),
+            operators_at=plan.operators_at,
+            ours=self._is_ours,
+            resume_from=plan.resume_from,
+            hidden_devices=self._devices,
         )
 
     def _is_ours(self, file: str) -> bool:
@@ -307,4 +328,6 @@ def _sampling(plan: Plan) -> Sampling:
 
 
 def _comparison(plan: Plan) -> Comparison | None:
-    return Comparison(open_run(Path(plan.replay_folder)), plan.keep_going) if plan.replay_folder else None
+    if plan.replay_folder is None:
+        return None
+    return Comparison(open_run(Path(plan.replay_folder)), plan.keep_going, plan.segment)

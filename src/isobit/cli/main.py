@@ -22,6 +22,7 @@ app.command(context_settings=SCRIPT_FIRST)(commands_runs.check)
 app.command()(commands_records.runs)
 app.command()(commands_records.show)
 app.command()(commands_records.compare)
+app.command()(commands_records.report)
 app.command()(commands_records.bundle)
 
 

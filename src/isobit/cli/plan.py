@@ -56,6 +56,9 @@ class Plan:
     module: str | None = None  # run as `python -m` would
     stdin: str | None = None  # the file that the script's standard input comes from
     pins: dict[str, str] = field(default_factory=dict)  # of the run that is replayed
+    keep_checkpoints: bool = False  # a copy of each checkpoint in the record
+    resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
+    segment: tuple[int, int] | None = None  # the steps of the record that are compared
     gradients_every: int | None = None  # of which steps gradients and optimizer state are digested; None: the default
 
     @property

@@ -16,9 +16,12 @@ from rich.console import Console
 from isobit.cli.child import run_child
 from isobit.cli.oplevel import operator_parting
 from isobit.cli.plan import Plan
+from isobit.cli.sample import replay_segments
 from isobit.cli.stdin import NAME as STDIN
 from isobit.record.compare import with_causes
+from isobit.record.data_differences import change_words
 from isobit.record.ids import new_id
+from isobit.record.inputs import changed_inputs
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
 from isobit.record.parting import LENGTH, PARTS
 from isobit.record.replay import DIFFERS, IDENTICAL
@@ -34,7 +37,8 @@ _FAILED = 2
 @dataclass(frozen=True)
 class How:
     """How to replay. `code` is "record" for the recorded code, "current" for today's files in the same place, or
-    another folder with the same files. `op_level`: find the first operator that differs, too.
+    another folder with the same files. `op_level`: find the first operator that differs, too. `sample`: only so many
+    segments between checkpoints.
     """
 
     threads: int | None = None
@@ -42,6 +46,7 @@ class How:
     code: str = RECORD
     keep_going: bool = False
     op_level: bool = False
+    sample: int | None = None
 
 
 def replay(store: Store, run: Run, how: How) -> int:
@@ -49,8 +54,12 @@ def replay(store: Store, run: Run, how: How) -> int:
 
     Raises RecordError if the record does not hold what a replay needs.
     """
+    for line in change_words(changed_inputs(run)):
+        print(f"isobit: data: {line}", file=sys.stderr)
     with _code_folder(run, how.code) as root:
         plan = _plan(store, run, root, how)
+        if how.sample is not None:
+            return replay_segments(run, plan, _folder(run.manifest), how.sample)
         status, made = run_child(plan, _folder(run.manifest))
         exit_code = _judged(run, made, status)
         verdict = _verdict_of(made)

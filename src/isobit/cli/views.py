@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from isobit.cli.view_data import data_of, data_words
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Manifest, Replay
 from isobit.record.parting import readable
@@ -74,18 +75,21 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if last is not None:
         facts.append(("last loss", ", ".join(readable(loss) for loss in last.losses) or "none"))
         facts.append(("parameters", last.parameters))
-    return facts + _provenance(manifest) + _remarks(run)
+    return facts + _provenance(run) + _remarks(run)
 
 
-def _provenance(manifest: Manifest) -> list[tuple[str, str]]:
+def _provenance(run: Run) -> list[tuple[str, str]]:
     facts = []
-    code = manifest.code
+    manifest, code = run.manifest, run.manifest.code
     if code is not None:
         left = f", {len(code.left_out)} left out" if code.left_out else ""
         facts.append(("code", f"{len(code.files)} files of {escape(code.root)}{left}"))
         if code.git is not None:
             dirty = ", changed since" if code.git.dirty else ""
             facts.append(("commit", f"{code.git.commit or 'none yet'}{dirty}"))
+    data = data_of(run)
+    if data is not None:
+        facts.append(("data", escape(data_words(data))))
     if manifest.machine is not None:
         facts.append(("machine", escape(f"{manifest.machine.processor}, {manifest.machine.cores} cores")))
     versions = [f"{name} {manifest.packages[name]}" for name in _NAMED if name in manifest.packages]

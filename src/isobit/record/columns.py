@@ -168,8 +168,8 @@ def metric_bytes(step: int, seconds: float, name: int, bits: str) -> bytes:
 
 def unpacked_metric(entry: bytes) -> tuple[int, float, int, str]:
     """Step, seconds, number of the name and bits; raises ValueError where the check value is another."""
-    step, seconds, name, found, kind, _, value = _METRIC.unpack(entry)
-    if found != zlib.crc32(_METRIC.pack(step, seconds, name, 0, kind, 0, value)) & 0xFFFF:
+    step, seconds, name, found, kind, unused, value = _METRIC.unpack(entry)
+    if found != zlib.crc32(_METRIC.pack(step, seconds, name, 0, kind, unused, value)) & 0xFFFF:
         raise ValueError("its check value does not fit")
     return step, seconds, name, unpacked(kind, value)
 
@@ -177,7 +177,7 @@ def unpacked_metric(entry: bytes) -> tuple[int, float, int, str]:
 def floats(kinds: NDArray[Any], bits: NDArray[Any]) -> NDArray[np.float64]:
     """The values as f64, NaN where there is no number; beyond 2^53 integers are rounded."""
     values = np.full(len(kinds), np.nan)
-    raw = np.ascontiguousarray(bits).view(np.uint8).reshape(len(kinds), -1)
+    raw = np.ascontiguousarray(bits).view(np.uint8).reshape(len(kinds), bits.dtype.itemsize)
     for kind in np.unique(kinds):
         if XXH3 < kind < len(KINDS):
             dtype, chosen = DType(KINDS[kind]), kinds == kind

@@ -22,6 +22,7 @@ from isobit.record.causes import (
     causes,
 )
 from isobit.record.code_differences import code_differences
+from isobit.record.data_differences import data_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
 from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
 from isobit.record.store import Run, remarks, rewrite
@@ -108,7 +109,8 @@ def with_causes(recorded: Run, made: Run) -> Run:
 
 def differences(first: Run, second: Run) -> tuple[Difference, ...]:
     """All that is not the same in two runs, apart from their steps, in the order in which one would look."""
-    return (*code_differences(first, second), *_started(first.manifest, second.manifest))
+    started = _started(first.manifest, second.manifest)
+    return (*code_differences(first, second), *data_differences(first, second), *started)
 
 
 def _started(first: Manifest, second: Manifest) -> Iterator[Difference]:

@@ -90,6 +90,18 @@ class Hole:
 
 
 @dataclass(frozen=True)
+class Data:
+    """What the run has read, in short; the list is in ``inputs.json``. ``note`` says why there is none, or not all."""
+
+    files: int = 0
+    bytes: int = 0
+    unhashed: int = 0
+    made: int = 0  # files that the run wrote itself and read back; they are not among `files`
+    unlisted: int = 0  # opened beyond the number that is kept
+    note: str | None = None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What a replay found. ``step`` is the first step that differs, counted from 0, ``what`` the part of it
     (parting.py), ``causes`` what may explain it, the likeliest first.
@@ -140,6 +152,7 @@ class Manifest:
     trace_error: str | None = None  # why the trace breaks off before the run ended
     replay: Replay | None = None
     module: str | None = None  # what ran, where it was named as a module
+    data: Data | None = None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

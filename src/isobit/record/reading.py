@@ -36,6 +36,7 @@ EVENTS = "events.jsonl"
 VERSION = 2
 _SCALARS = ("seconds", "optimizer")
 _BLOCK = 4096  # rows that are looked at together
+_EVENT = b'{"k":"'  # how every line begins
 _KEYS = {
     "h": {"op", "why"}, "n": {"text"}, "m": {"n", "name"}, "t": {"i", "t", "name", "text"}, "v": {"i", "o", "set"},
     "b": {"i", "o", "d"}, "c": {"i", "path", "d"},
@@ -153,7 +154,7 @@ class Trace:
             for number, line in enumerate(file, start=1):
                 if self.version == 1 and number == 1:
                     continue
-                if line.endswith(b"\n") and (line.startswith(wanted) or not line.startswith(b'{"k":"')):
+                if line.endswith(b"\n") and (line.startswith(wanted) or not line.startswith(_EVENT)):
                     yield self._event(line, path, number)
 
     def _event(self, line: bytes, path: Path, number: int) -> dict[str, Any]:
@@ -176,13 +177,20 @@ class Trace:
         while len(entries) and not any(entries[-1].tobytes()):
             entries = entries[:-1]
         strange = entries["name"] >= len(self._metric_names)
-        return entries[: int(strange.argmax())] if strange.any() else entries
+        if not strange.any():
+            return entries
+        torn = int(strange.argmax())
+        self._unpacked_metric(entries, torn)
+        return entries[:torn]
 
     def _metric(self, place: int) -> Logged:
+        step, seconds, name, bits = self._unpacked_metric(self._metrics, place)
+        return Logged(step, seconds, self._metric_names[name], bits)
+
+    def _unpacked_metric(self, entries: NDArray[Any], place: int) -> tuple[int, float, int, str]:
         try:
-            step, seconds, name, bits = unpacked_metric(self._metrics[place].tobytes())
-            return Logged(step, seconds, self._metric_names[name], bits)
-        except (ValueError, IndexError) as error:
+            return unpacked_metric(entries[place].tobytes())
+        except ValueError as error:
             raise RecordError(f"{self._place / 'metrics'}, entry {place}, is damaged: {error}") from error
 
     def _unpacked(self, index: int, row: bytes, sides: dict[str, bytes]) -> Step:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from isobit.record.errors import RecordError
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, Verdict
 from isobit.record.parting import Parting, part, steps_text
 from isobit.record.store import Run
-from isobit.record.trace import Step, open_trace, read_steps
+from isobit.record.trace import Step, open_trace
 
 IDENTICAL = "identical"
 DIFFERS = "differs"
@@ -18,15 +20,17 @@ class Comparison:
 
     A record that ended by itself is compared to its end; one that was killed, interrupted or stopped, or
     whose trace could not be written to the end, as far as it goes. With `keep_going` a difference does not end the
-    comparison: the steps that differ are counted.
+    comparison: the steps that differ are counted. A `segment` (start, stop) compares these steps only, the first that
+    is made with number `start`.
     """
 
-    def __init__(self, recorded: Run, keep_going: bool = False) -> None:
+    def __init__(self, recorded: Run, keep_going: bool = False, segment: tuple[int, int] | None = None) -> None:
         self.recorded = recorded
         _check_length(recorded)
         whole = recorded.manifest.trace_error is None
-        self._complete = whole and recorded.status in (FINISHED, FAILED)
-        self._steps = read_steps(recorded.folder)
+        self._complete = whole and recorded.status in (FINISHED, FAILED) and segment is None
+        self._start, stop = segment or (0, None)
+        self._steps = open_trace(recorded.folder).steps(self._start, stop)
         self._next = next(self._steps, None)
         self._keep_going = keep_going
         self._seen = 0
@@ -36,6 +40,7 @@ class Comparison:
 
     def matches(self, step: Step) -> bool:
         """Compare one more step; False if there is no need for another one."""
+        step = dataclasses.replace(step, index=step.index + self._start)
         expected = self._next
         if expected is None:  # with an incomplete record: it breaks off before its first step
             self._extra = step if self._complete else None

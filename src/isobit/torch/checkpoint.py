@@ -11,6 +11,7 @@ from weakref import finalize
 from isobit.torch.checkpoint_file import CheckpointError, read, write
 from isobit.torch.checkpoint_parts import LoaderPart, part
 from isobit.torch.checkpoint_values import Encoder, decode
+from isobit.torch.checkpoint_watch import saved, to_load
 from isobit.torch.generators import set_shared_states, shared_states
 from isobit.torch.loader import LOADER_LAW
 
@@ -21,7 +22,7 @@ class Checkpoint:
     Each part, under a name of your choice, is a model (or an average of one), an optimizer, a scheduler, a GradScaler
     or another object with `state_dict` and `load_state_dict`, a random generator, or a `DataLoader`. The states of
     torch, NumPy's legacy generator and `random` always belong to it; so do `values`, a dict for your own plain values
-    and tensors. While a checkpoint with a loader exists, loaders give the same samples with any number of workers,
+    and tensors. As long as a loader lives that is a part, loaders give the same samples with any number of workers,
     with or without `isobit.exact()`::
 
         checkpoint = isobit.Checkpoint(model=model, optimizer=optimizer, loader=loader)
@@ -41,9 +42,9 @@ class Checkpoint:
         self._loaders = [p for p in self._parts.values() if isinstance(p, LoaderPart)]
         self._epoch = 0
         self._begun: list[int] | None = None  # iterations of the loaders before this epoch
-        if self._loaders:
+        for loader in (owner for name, owner in parts.items() if isinstance(self._parts[name], LoaderPart)):
             LOADER_LAW.install()
-            finalize(self, LOADER_LAW.remove).atexit = False
+            finalize(loader, LOADER_LAW.remove).atexit = False  # nobody need keep a checkpoint that has been loaded
 
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are left of `count`, the one that was interrupted first."""
@@ -76,14 +77,14 @@ class Checkpoint:
             "random": encoder.encode(shared_states(LOADER_LAW.sources), "random"),
             "epoch": self._next_epoch(),
         }
-        write(Path(path), content, encoder.tensors)
+        saved(Path(path), write(Path(path), content, encoder.tensors))
 
     def load(self, path: str | os.PathLike[str]) -> bool:
         """Restores all parts; False where there is no such file, which is how a run begins.
 
         Raises CheckpointError, before any part is touched, where the file is damaged or does not belong to these parts.
         """
-        file = Path(path)
+        file = to_load(Path(path))
         try:
             content, tensors = read(file)
         except FileNotFoundError:

@@ -30,11 +30,12 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be written, read or restored; the message says which part, and why."""
 
 
-def write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Writes the file: until it is complete and on the disk, `path` is what it was before."""
+def write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Writes the file and returns its digest: until it is complete and on the disk, `path` is what it was before."""
     digests = {name: _digest(tensor) for name, tensor in tensors.items()}
     text = json.dumps({"format": FORMAT, "content": content, "tensors": digests}, separators=(",", ":"))
-    header = {"isobit": text, "digest": blake3(text.encode()).hexdigest()}
+    digest = blake3(text.encode()).hexdigest()
+    header = {"isobit": text, "digest": digest}
     room = path.with_name(f".{path.name}.partial")  # the same every time: kills leave one behind, not one each
     try:
         shutil.rmtree(room, ignore_errors=True)
@@ -47,6 +48,7 @@ def write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, torch.Te
     finally:
         shutil.rmtree(room, ignore_errors=True)
     _to_disk(path.parent)
+    return digest
 
 
 def _to_disk(path: Path) -> None:

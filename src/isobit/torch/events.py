@@ -54,7 +54,7 @@ class DigestEvent:
 
 @dataclass(frozen=True)
 class CheckpointEvent:
-    """A checkpoint was written to ``path``; ``digest`` is the BLAKE3 digest of its tensors."""
+    """A checkpoint was written to ``path`` (absolute); ``digest`` is the BLAKE3 digest that stands for all of it."""
 
     path: str
     digest: str
@@ -136,6 +136,7 @@ class SessionOptions:
     plain: bool = False  # PyTorch's own kernels
     seed: int = 0
     operators_at: int | None = None  # the step, counted from 0, whose operators are traced
+    resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
     ours: Callable[[str], bool] = every_file  # whether a source file is the script's own; for the lines of operators
     sampling: Sampling = DEFAULT
     hidden_devices: tuple[str, ...] = ()  # the kinds that are here, and which the script is not to see

@@ -72,31 +72,28 @@ def blake3_digest(tensors: Sequence[torch.Tensor]) -> str:
     whole = blake3()
     with np.errstate(invalid="ignore"):
         for tensor in tensors:
-            head, chunks = _pieces(tensor)
-            state = blake3(head)
+            dtype, chunks = _pieces(tensor)
+            state = blake3(_header(dtype, tensor.shape))
             for chunk in chunks:
-                state.update(chunk.view(np.uint8).data)
+                state.update(_canonical(dtype, chunk).view(np.uint8).data)
             whole.update(state.digest())
     return whole.hexdigest()
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
-    head, chunks = _pieces(tensor)
-    state = xxhash.xxh3_128(head)
+    dtype, chunks = _pieces(tensor)
+    state = xxhash.xxh3_128(_header(dtype, tensor.shape))
     for chunk in chunks:
-        state.update(chunk.data)
+        state.update(_canonical(dtype, chunk).data)
     return state.digest()
 
 
-def _pieces(tensor: torch.Tensor) -> tuple[bytes, Iterator[Bits]]:
-    """What a digest is over: the header, and the elements in row-major order with one NaN."""
+def _pieces(tensor: torch.Tensor) -> tuple[DType, Iterable[Bits]]:
+    """The element type, and the elements in row-major order, in pieces."""
     if _is_ours(tensor) and tensor.is_contiguous():
-        dtype = _dtype(tensor)
-        chunks: Iterable[Bits] = _held_chunks(tensor.data_ptr(), tensor.element_size(), tensor.shape)
-    else:
-        dtype, bits = _bits(tensor)
-        chunks = _chunks(bits)
-    return _header(dtype, tensor.shape), (_canonical(dtype, chunk) for chunk in chunks)
+        return _dtype(tensor), _held_chunks(tensor.data_ptr(), tensor.element_size(), tensor.shape)
+    dtype, bits = _bits(tensor)
+    return dtype, _chunks(bits)
 
 
 _header = lru_cache(1024)(header)
@@ -110,6 +107,9 @@ def digest(tensors: Sequence[torch.Tensor]) -> str:
     """
     sizes = [t.numel() * t.element_size() for t in tensors]
     threads = min(torch.get_num_threads(), _MOST_THREADS) if sum(sizes) >= _WORTH_THREADS else 1
+    if threads == 1:
+        with np.errstate(invalid="ignore"):
+            return xxhash.xxh3_128_hexdigest(b"".join(map(_digest, tensors)))
     mine, *others = _shares(sizes, threads)
     waiting = [_pool(os.getpid()).submit(_digests, tensors, share) for share in others]
     parts = _digests(tensors, mine)

@@ -30,10 +30,14 @@ class SeededFetch:
         if quiet_dataset and quiet_collation:
             return original(fetcher, placed.index)
         with self._restored():
-            data = self._samples(fetcher, placed)
+            data = self._unseeded(fetcher, placed.index) if quiet_dataset else self._samples(fetcher, placed)
             if not quiet_collation:
                 self._seed(placed.seed, COLLATION, 0, placed.position)
             return fetcher.collate_fn(data)
+
+    def _unseeded(self, fetcher: _MapDatasetFetcher, index: Any) -> Any:
+        dataset = fetcher.dataset
+        return [dataset[one] for one in index] if fetcher.auto_collation else dataset[index]
 
     def _samples(self, fetcher: _MapDatasetFetcher, placed: Placed) -> Any:
         dataset, index, n = fetcher.dataset, placed.index, placed.position

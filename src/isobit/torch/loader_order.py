@@ -36,6 +36,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 from torch.utils.data.dataloader import _DatasetKind
+from torch.utils.data.distributed import DistributedSampler
 
 from isobit.arithmetic.random import philox4x32
 from isobit.torch.generators import (
@@ -56,7 +57,7 @@ _BLOCK = 256  # positions whose words are computed at once: for a single one Num
 _HALF = 0xFFFFFFFF
 
 # What these draw, they draw when the first index is asked for, or from a generator of their own.
-_QUIET = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_QUIET = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 
 
 def seed_words(seed: int, domain: int, lane: int, position: int) -> Words:

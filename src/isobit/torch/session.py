@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from isobit.torch.accelerators import OnlyCpu
+from isobit.torch.checkpoint_watch import watching
 from isobit.torch.entropy import EntropyNotes
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
@@ -38,7 +40,13 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     patches = (UnseededGenerators(options.seed), OnlyCpu(options.hidden_devices), EntropyNotes(options.ours, sink))
     with _torch_threads(options.threads) as threads, _installed(patches):
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
-        with layer as info, _operators(options, sink) as sink, StepHooks(sink, options.sampling), logging_to(sink):
+        with (
+            layer as info,
+            _operators(options, sink) as sink,
+            StepHooks(sink, options.sampling),
+            logging_to(sink),
+            watching(sink, Path(options.resume_from) if options.resume_from else None),
+        ):
             yield info
 
 

@@ -101,6 +101,7 @@ class StepHooks:
                 return original(*args, **kwargs)
             finally:
                 self._inside.backward = False
+                self._batches.passed()
 
         return backward
 

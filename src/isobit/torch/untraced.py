@@ -18,9 +18,20 @@ def untraced(nested: bool) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """
 
     def mark(function: Callable[P, T]) -> Callable[P, T]:
-        inside = _FrameAction.SKIP if nested else _FrameAction.DEFAULT
-        set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, inside))
+        _skip(function, _FrameAction.SKIP if nested else _FrameAction.DEFAULT)
         function._torchdynamo_disable = True  # type: ignore[attr-defined]
         return function
 
     return mark
+
+
+def passed_through(function: Callable[P, T]) -> Callable[P, T]:
+    """Lets torch.compile follow calls of a function of ours, but never begin with it: what it compiles begins and ends
+    where it does without the function.
+    """
+    _skip(function, _FrameAction.DEFAULT)
+    return function
+
+
+def _skip(function: Callable[..., object], inside: _FrameAction) -> None:
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, inside))

@@ -1,0 +1,86 @@
+"""``isobit replay --sample N``: spot checks of a long run. N segments between its checkpoints are run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from isobit.cli.child import run_child
+from isobit.cli.plan import Plan
+from isobit.record.checkpoints import Segment, sample, segments
+from isobit.record.compare import with_causes
+from isobit.record.errors import RecordError
+from isobit.record.ids import new_id
+from isobit.record.manifest import INTERRUPTED, Verdict
+from isobit.record.parting import steps_text
+from isobit.record.replay import DIFFERS, IDENTICAL, NONE
+from isobit.record.store import Run
+from isobit.record.trace import open_trace
+
+RESUMED = "the run began from the checkpoint "  # how the note of a script that loaded its checkpoint begins
+_COLOURS = {IDENTICAL: "green", DIFFERS: "red"}
+_INTERRUPTED = 130
+
+
+def replay_segments(run: Run, plan: Plan, folder: Path, count: int) -> int:
+    """Replay `count` segments of `run`, chosen by chance, each as `plan` says; returns 0 if all are identical, 1 if one
+    differs, 2 if one gave no verdict, 130 after Ctrl-C.
+
+    Raises RecordError if the run wrote no checkpoints that still exist.
+    """
+    available = segments(run)
+    if not any(segment.checkpoint for segment in available):
+        raise RecordError(
+            f"run {run.manifest.id} has no checkpoints to begin from: the script must save them by isobit.Checkpoint, "
+            "and they must still be there as they were written (isobit run --keep-checkpoints keeps each in the record)"
+        )
+    console = Console(highlight=False, soft_wrap=True)
+    chosen = sample(available, count)
+    outcomes = []
+    for segment in chosen:
+        verdict = _replayed(run, plan, folder, segment)
+        if verdict is None:
+            console.print("interrupted", style="yellow")
+            return _INTERRUPTED
+        where = "" if verdict.step is None else f" at step {verdict.step} (counted from 0), in the {verdict.what}"
+        says = verdict.text if verdict.outcome != IDENTICAL else steps_text(verdict.steps)
+        console.print(f"{segment}: {verdict.outcome}{where}: {says}", markup=False)
+        outcomes.append(verdict.outcome)
+    return _judged(console, outcomes, chosen, len(available), len(open_trace(run.folder)))
+
+
+def _judged(console: Console, outcomes: list[str], chosen: tuple[Segment, ...], available: int, total: int) -> int:
+    worst = next((o for o in (DIFFERS, NONE) if o in outcomes), IDENTICAL)
+    steps = sum(segment.stop - segment.start for segment in chosen)
+    same = outcomes.count(IDENTICAL)
+    lead = {IDENTICAL: "identical", DIFFERS: "differs", NONE: "no verdict"}[worst]
+    text = f"{lead}: {same} of {len(chosen)} segments the same ({steps} of {steps_text(total)}; {available} segments)"
+    console.print(text, style=_COLOURS.get(worst, "yellow"), markup=False)
+    return {IDENTICAL: 0, DIFFERS: 1}.get(worst, 2)
+
+
+def _replayed(run: Run, plan: Plan, folder: Path, segment: Segment) -> Verdict | None:
+    """The verdict on one segment; None if it was interrupted."""
+    one = dataclasses.replace(
+        plan,
+        run_id=new_id(time.time_ns()),
+        steps=segment.stop - segment.start,
+        segment=(segment.start, segment.stop),
+        resume_from=str(segment.checkpoint) if segment.checkpoint is not None else None,
+        quiet=True,
+    )
+    code, made = run_child(one, folder)
+    if made is None or made.manifest.replay is None:
+        return Verdict(NONE, 0, f"the replay ended with exit code {code} before it had a record")
+    if made.status == INTERRUPTED:
+        return None
+    if segment.checkpoint is not None and not any(note.startswith(RESUMED) for note in made.manifest.notes):
+        return Verdict(NONE, 0, "the script made its steps without isobit.Checkpoint.load before them")
+    verdict = made.manifest.replay.verdict
+    if verdict is None:
+        return Verdict(NONE, 0, f"the replay {made.manifest.id} was {made.status} (exit code {code})")
+    replay = with_causes(run, made).manifest.replay
+    return replay.verdict if replay is not None and replay.verdict is not None else verdict
