@@ -36,7 +36,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
 }
 
 # Modules that run before any room: the package itself, and the hook that a worker process starts with.
-STARTUP = frozenset({"isobit", "isobit.startup"})
+STARTUP = frozenset({"isobit", "isobit.startup", "isobit.hook.sitecustomize"})
+# The standard library alone, for the processes that a script starts: every room may use it.
+NO_ROOM = frozenset({"isobit.seeds"})
 
 # Rooms that must not be reached from a room that could reach them by order alone.
 FORBIDDEN = {
@@ -45,6 +47,8 @@ FORBIDDEN = {
 
 # (module, imported): an import inside a function, with the reason it must stand there.
 LATE_IMPORTS: dict[tuple[str, str], str] = {
+    ("isobit.startup", "isobit.seeds"): "a process that imports no generator need not pay for it",
+    ("isobit.startup", "isobit.cli.subprocesses"): "it imports PyTorch, so only where the process has done so",
     (
         "isobit.cli.commands_records",
         "isobit.cli.report.command",
@@ -135,7 +139,7 @@ def judge_inside(module: str, room: str | None, target: str | None, name: str) -
         return
     if room is None:
         yield f"stands in no room and imports {name}"
-    elif target is None and name not in {"isobit.__version__"}:
+    elif target is None and name not in {"isobit.__version__", *NO_ROOM}:
         yield f"imports {name}, which is in no room (the version: from isobit import __version__)"
     elif target in FORBIDDEN.get(room, frozenset()):
         yield f"{room} may not import {target}"

@@ -23,6 +23,7 @@ from isobit.cli import exits
 from isobit.cli.child import run_child
 from isobit.cli.output import print_json
 from isobit.cli.plan import Plan
+from isobit.cli.target import Target
 from isobit.record.errors import RecordError
 from isobit.record.ids import new_id
 from isobit.record.manifest import INTERRUPTED
@@ -68,9 +69,7 @@ class Result:
         return median(between[len(between) // 2 :]) if between else None
 
 
-def check(
-    script: str, argv0: str, args: Sequence[str], steps: int, seed: int, plain_only: bool, as_json: bool = False
-) -> int:
+def check(target: Target, args: Sequence[str], steps: int, seed: int, plain_only: bool, as_json: bool = False) -> int:
     """Run the first `steps` steps in every setting and print the comparison.
 
     Returns 0 if all of Isobit's digests agree, 1 if they do not, 2 if a setting failed, 130 after Ctrl-C.
@@ -81,7 +80,7 @@ def check(
     with tempfile.TemporaryDirectory(prefix="isobit-check-") as home:
         for setting in _settings(plain_only):
             with console.status(f"{escape(str(setting))} …"):
-                plan = _plan(script, argv0, args, steps, seed, setting, home)
+                plan = _plan(target, args, steps, seed, setting, home)
                 result = _run(plan, setting)
             if result is None:
                 console.print("interrupted", style="yellow")
@@ -116,10 +115,11 @@ def _host_levels() -> list[str]:
     return levels
 
 
-def _plan(script: str, argv0: str, args: Sequence[str], steps: int, seed: int, setting: Setting, home: str) -> Plan:
+def _plan(target: Target, args: Sequence[str], steps: int, seed: int, setting: Setting, home: str) -> Plan:
     return Plan(
-        script=script,
-        argv0=argv0,
+        script=target.script,
+        argv0=target.argv0,
+        module=target.module,
         args=tuple(args),
         command=("isobit", *sys.argv[1:]),
         home=home,

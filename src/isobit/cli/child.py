@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from isobit.cli.plan import Plan, process_command, process_environment
 from isobit.record.errors import RecordError
@@ -23,15 +24,18 @@ def run_child(
     close its record.
     """
     redirect = None if output is None else output.fileno()
-    stdout = redirect if stdout is None else stdout
-    child = subprocess.Popen(
-        process_command(plan),
-        cwd=folder,
-        env=process_environment(plan),
-        stdin=None if output is None else subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=redirect,
-    )
+    with ExitStack() as files:
+        stdin: Any = None if output is None else subprocess.DEVNULL
+        if plan.stdin is not None:
+            stdin = files.enter_context(open(plan.stdin, "rb"))
+        child = subprocess.Popen(
+            process_command(plan),
+            cwd=folder,
+            env=process_environment(plan),
+            stdin=stdin,
+            stdout=redirect if stdout is None else stdout,
+            stderr=redirect,
+        )
     code = _wait(child)
     try:
         return code, Store(Path(plan.home)).open(plan.run_id or "")

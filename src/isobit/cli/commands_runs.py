@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from isobit.cli.check import check as side_by_side
-from isobit.cli.options import Args, AsJson, Cpu, Plain, RunName, Script, Seed, Strict, Threads, script_path, store_here
+from isobit.cli.options import Args, AsJson, Cpu, Module, Plain, RunName, Script, Seed, Strict, Threads, store_here
 from isobit.cli.output import errors
 from isobit.cli.plan import Plan, become
 from isobit.cli.replay import RECORD, How
 from isobit.cli.replay import replay as run_again
 from isobit.cli.sinks.observer import check_sinks
+from isobit.cli.target import target_of
 from isobit.record.resolve import resolve
 
 
@@ -26,6 +27,7 @@ def run(
     strict: Strict = False,
     seed: Seed = 0,
     plain: Plain = False,
+    module: Module = False,
     keep_checkpoints: Annotated[bool, typer.Option(help="Keep every isobit.Checkpoint in the record.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No lines of Isobit's own but errors.")] = False,
     no_live: Annotated[bool, typer.Option("--no-live", help="No live line on the terminal's last row.")] = False,
@@ -34,10 +36,12 @@ def run(
 ) -> None:
     """Run a script with one result on every thread count and CPU, and record it."""
     check_sinks(mlflow, tensorboard)
+    target = target_of(script, module)
     become(
         Plan(
-            script=script_path(script),
-            argv0=str(script),
+            script=target.script,
+            argv0=target.argv0,
+            module=target.module,
             args=tuple(args or ()),
             command=("isobit", *sys.argv[1:]),
             home=str(store_here().home),
@@ -82,11 +86,12 @@ def check(
     seed: Seed = 0,
     plain: Plain = False,
     as_json: AsJson = False,
+    module: Module = False,
 ) -> None:
     """Run a script side by side under plain PyTorch and under Isobit, over threads and CPU levels."""
     steps, rest = _steps_after_script(steps, args or [])
     with errors(as_json):
-        raise typer.Exit(side_by_side(script_path(script), str(script), rest, steps, seed, plain, as_json))
+        raise typer.Exit(side_by_side(target_of(script, module), rest, steps, seed, plain, as_json))
 
 
 def _steps_after_script(steps: int, args: list[str]) -> tuple[int, list[str]]:

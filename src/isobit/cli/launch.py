@@ -11,21 +11,31 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 import sys
 from contextlib import ExitStack
+from multiprocessing import util
 from pathlib import Path
 
 from isobit import __version__
 from isobit.cli import exits
+from isobit.cli.devices import hidden_devices
+from isobit.cli.environment import pins_of
+from isobit.cli.inherited import Child, equip
 from isobit.cli.live import LiveLine, has_terminal
 from isobit.cli.observers import Observer, Observers
 from isobit.cli.plan import Plan
 from isobit.cli.script import Outcome, StopRun, run_script
+from isobit.cli.signals import leave_interrupted, on_termination
 from isobit.cli.sinks.observer import Sink
+from isobit.cli.stdin import record_stdin
+from isobit.cli.subprocesses import tell
+from isobit.cli.target import import_root
 from isobit.cli.watch import DataWatch
 from isobit.codegen.target import UnsupportedLevelError, host_target
 from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.checkpoints import keep
+from isobit.record.children import ChildLog
 from isobit.record.errors import RecordError
 from isobit.record.git import git_state
 from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Hole, Manifest, Replay, Settings
@@ -61,7 +71,13 @@ def main() -> None:
     except (RecordError, UnsupportedLevelError) as error:
         print(f"isobit: {error}", file=sys.stderr)
         sys.exit(exits.USAGE)
-    sys.exit(launch.run())
+    try:
+        exit_code = launch.run()
+    except KeyboardInterrupt:  # before the script's first line
+        leave_interrupted()
+    if launch.interrupted:
+        leave_interrupted()
+    sys.exit(exit_code)
 
 
 class Launch:
@@ -70,7 +86,8 @@ class Launch:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         host_target(plan.cpu)
-        root = Path(plan.root) if plan.root else tree_of(Path(plan.script))
+        self._devices = hidden_devices(plan.strict)
+        root = Path(plan.root) if plan.root else tree_of(import_root(plan.script, plan.module) / "_")
         self._comparison = _comparison(plan)
         run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
         try:
@@ -82,12 +99,19 @@ class Launch:
         except OSError as error:
             shutil.rmtree(run.folder, ignore_errors=True)
             raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
+        self._owner = os.getpid()
+        self._child_log = ChildLog(run.folder.resolve())
         self._data = DataWatch(run, str(root), self._tree(root))
         self._observers = Observers(_observers(plan))
         self._session = ExitStack()
         self._settings = _settings(plan, None)
         self._outcome = Outcome(INTERRUPTED, exits.INTERRUPTED)
         atexit.register(self._finish)  # the first, so it comes after all the script's handlers and threads
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the script."""
+        return self._outcome.status == INTERRUPTED
 
     def run(self) -> int:
         """Run the script and return its exit code."""
@@ -103,14 +127,38 @@ class Launch:
             self._recorder.update(settings=_settings(self._plan, info))
         self._settings = _settings(self._plan, info)
         self._capture.install()
+        equip(os.environ, self._child())
+        util.register_after_fork(self, Launch._forked)
+        record_stdin(self._recorder.run.folder, self._recorder.note)
+        on_termination(self._terminated)
         self._data.start()
         argv = [self._plan.argv0, *self._plan.args]
-        self._outcome = run_script(self._plan.script, argv, self._plan.paths)
+        self._outcome = run_script(self._plan.script, argv, self._path(), self._plan.module)
         return self._outcome.exit_code
+
+    def _child(self) -> Child:
+        plan = self._plan
+        folder = str(self._recorder.run.folder.resolve())
+        return Child(folder, plan.seed, plan.threads, plan.cpu, plan.strict, plan.plain, self._devices)
+
+    def _forked(self) -> None:
+        """A process of multiprocessing's, which skips the usual handlers at its end."""
+        util.Finalize(None, self._session.close, exitpriority=0)
+
+    def _path(self) -> tuple[str, ...]:
+        """What comes first in the script's ``sys.path``."""
+        return tuple(dict.fromkeys((str(self._plan.import_root), *self._plan.paths)))
+
+    def _terminated(self) -> None:
+        self._outcome = Outcome(INTERRUPTED, 128 + signal.SIGTERM)
+        self._finish()
 
     def _finish(self) -> None:
         """Close the record. The exact arithmetic stays on until here: threads may outlive the last line."""
-        if not self._recorder.active:  # a forked child's exit
+        if os.getpid() != self._owner:  # a forked child's exit
+            self._session.close()
+            return
+        if not self._recorder.active:
             return
         self._session.close()
         self._capture.add_loaded()
@@ -162,6 +210,9 @@ class Launch:
 
     def _sink(self, event: Event) -> None:
         """Record an event; ends the script where there is no need to go on."""
+        if os.getpid() != self._owner:
+            tell(self._child_log, event)
+            return
         match event:
             case StepEvent():
                 step = self._recorder.step(**event.parts())
@@ -212,6 +263,7 @@ class Launch:
             operators_at=plan.operators_at,
             ours=self._is_ours,
             resume_from=plan.resume_from,
+            hidden_devices=self._devices,
         )
 
     def _is_ours(self, file: str) -> bool:
@@ -251,6 +303,7 @@ def _manifest(plan: Plan, run_id: str) -> Manifest:
         status=RUNNING,
         command=plan.command,
         script=plan.argv0,
+        module=plan.module,
         args=plan.args,
         cwd=os.getcwd(),
         settings=_settings(plan, None),
@@ -274,6 +327,7 @@ def _settings(plan: Plan, info: SessionInfo | None) -> Settings:
         threads=info.threads if info else None,
         cpu=info.cpu if info else None,
         steps=plan.steps,
+        pins={} if plan.plain else pins_of(os.environ),
     )
 
 

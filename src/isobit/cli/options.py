@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from isobit.record.errors import RecordError
 from isobit.record.store import Store
 
 SCRIPT_FIRST: dict[Any, Any] = {"allow_interspersed_args": False}  # what follows SCRIPT is the script's
@@ -37,7 +35,8 @@ Cpu = Annotated[str | None, typer.Option(help="CPU level, such as x86-64-v3; nev
 Plain = Annotated[bool, typer.Option("--plain", hidden=True, help="PyTorch's own kernels.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A hole in the arithmetic is an error.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seeds every generator before the script's first line.")]
-Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file to run, unchanged.")]
+Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="The Python file to run, unchanged.")]
+Module = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as after `python -m`.")]
 Args = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Passed to the script as they are.")]
 RunName = Annotated[
     str,
@@ -51,11 +50,3 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for progra
 def store_here() -> Store:
     """The store at or above the current folder."""
     return Store.find(Path.cwd())
-
-
-def script_path(script: Path) -> str:
-    """The absolute path, symbolic links kept, as Python's ``__file__`` has it."""
-    path = os.path.abspath(script)
-    if not os.path.isfile(path):
-        raise RecordError(f"there is no script {str(script)!r}")
-    return path

@@ -7,17 +7,24 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from isobit.cli.environment import pinned
+from isobit.cli.inherited import unequipped
 
 # The folder that isobit lies in goes to the end of the path: the script must find what it would find
 # without us.
 _BOOT = (
-    "import sys\n"
+    "import os, signal, sys\n"
     "sys.path[:1] = [] if sys.path[:1] == [''] else sys.path[:1]\n"
     "sys.path += [] if {home!r} in sys.path else [{home!r}]\n"
-    "from isobit.cli.launch import main\n"
+    "try:\n"
+    "    from isobit.cli.launch import main\n"
+    "except KeyboardInterrupt:\n"  # PyTorch takes seconds to import
+    "    signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    "    os.kill(os.getpid(), signal.SIGINT)\n"
     "main()\n"
 )
 
@@ -46,6 +53,9 @@ class Plan:
     replay_code: str = "record"
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
+    module: str | None = None  # run as `python -m` would
+    stdin: str | None = None  # the file that the script's standard input comes from
+    pins: dict[str, str] = field(default_factory=dict)  # of the run that is replayed
     keep_checkpoints: bool = False  # a copy of each checkpoint in the record
     resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
     segment: tuple[int, int] | None = None  # the steps of the record that are compared
@@ -58,6 +68,13 @@ class Plan:
     def hash_seed(self) -> str:
         """The seed as PYTHONHASHSEED takes it."""
         return str(self.seed % 2**32)
+
+    @property
+    def import_root(self) -> Path:
+        """The folder that comes first in the script's ``sys.path``."""
+        if self.module is None:
+            return Path(self.script).resolve().parent
+        return Path(self.paths[0]) if self.paths else Path.cwd()
 
     def to_json(self) -> str:
         """One line that from_json() reads."""
@@ -78,8 +95,13 @@ def process_command(plan: Plan) -> list[str]:
 
 
 def process_environment(plan: Plan) -> dict[str, str]:
-    """This environment with the hash seed, which a process can only be given at its start."""
-    return {**os.environ, "PYTHONHASHSEED": plan.hash_seed}
+    """This environment with what a process can only be given at its start: the hash seed, and pins. Plain PyTorch is
+    left as it is.
+    """
+    environment = unequipped(dict(os.environ))
+    if not plan.plain:
+        environment = pinned(environment, plan.pins)
+    return {**environment, "PYTHONHASHSEED": plan.hash_seed}
 
 
 def become(plan: Plan) -> None:

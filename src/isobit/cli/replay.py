@@ -21,6 +21,7 @@ from isobit.cli.oplevel import operator_parting
 from isobit.cli.output import print_json
 from isobit.cli.plan import Plan
 from isobit.cli.sample import replay_segments
+from isobit.cli.stdin import NAME as STDIN
 from isobit.record.compare import with_causes
 from isobit.record.data_differences import change_words
 from isobit.record.ids import new_id
@@ -156,6 +157,9 @@ def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
         replay_code=how.code,
         keep_going=how.keep_going,
         live=True,
+        module=manifest.module,
+        stdin=str(run.folder / STDIN) if (run.folder / STDIN).exists() else None,
+        pins=settings.pins,
     )
 
 

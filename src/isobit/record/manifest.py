@@ -45,6 +45,7 @@ class Settings:
     cpu: str | None = None
     arithmetic: int = 1
     steps: int | None = None  # stop after so many steps
+    pins: dict[str, str] = field(default_factory=dict)  # variables that hold NumPy, BLAS and libm to one choice
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     trace_error: str | None = None  # why the trace breaks off before the run ended
     replay: Replay | None = None
+    module: str | None = None  # what ran, where it was named as a module
     data: Data | None = None
 
 

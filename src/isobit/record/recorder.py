@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from isobit.record.children import read_children
 from isobit.record.manifest import Hole
 from isobit.record.store import Run, rewrite
 from isobit.record.trace import Logged, Step, TraceWriter
@@ -139,6 +141,14 @@ class Recorder:
         if self.active:
             self.run = rewrite(self.run, **changes)
 
+    def _add_children(self) -> None:
+        """What processes that the script started have said."""
+        holes, notes = read_children(self.run.folder)
+        for hole in holes:
+            known = self._holes.get(hole.operator)
+            self._holes[hole.operator] = dataclasses.replace(hole, count=hole.count + known.count) if known else hole
+        self._notes += [note for note in notes if note not in self._notes]
+
     def finish(self, status: str, exit_code: int, error: str | None, **changes: object) -> None:
         """Close the record with how the run ended; raises OSError where not even the reserve is room enough."""
         if not self.active:
@@ -146,6 +156,7 @@ class Recorder:
         with self._lock:
             self._open = False
             self._trace.close()
+        self._add_children()
         self._reserve.unlink(missing_ok=True)
         self.run = rewrite(
             self.run,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from isobit.record.children import read_children
 from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
 from isobit.record.ids import new_id
@@ -47,12 +48,16 @@ def open_run(folder: Path) -> Run:
 
 
 def remarks(run: Run) -> tuple[tuple[Hole, ...], tuple[str, ...]]:
-    """Holes and notes of a run. One that has not closed its record has them in its trace, without counts (0)."""
+    """Holes and notes of a run. One that has not closed its record has them in its trace and in what its processes
+    said, without counts (0).
+    """
     if run.manifest.ended is not None:
         return run.manifest.holes, run.manifest.notes
     trace = open_trace(run.folder)
-    holes = tuple(Hole(event["op"], event["why"], 0) for event in trace.events("h"))
-    return holes, tuple(event["text"] for event in trace.events("n"))
+    children, said = read_children(run.folder)
+    reasons = {hole.operator: hole.reason for hole in children} | {e["op"]: e["why"] for e in trace.events("h")}
+    notes = dict.fromkeys([*(event["text"] for event in trace.events("n")), *said])
+    return tuple(Hole(name, why, 0) for name, why in reasons.items()), tuple(notes)
 
 
 class Store:

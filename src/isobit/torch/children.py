@@ -14,19 +14,20 @@ from typing import Any
 class ChildProcesses:
     """The way process objects are pickled, changed from `install` to `remove`.
 
-    `begin(options, kind)`, a function of a module, runs in the child and gives an empty object of class `kind`;
-    `options()` is asked in the parent when the child is started.
+    `begin(options, kind, numbers)`, a function of a module, runs in the child and gives an empty object of class
+    `kind`; `numbers` are those by which multiprocessing tells its processes apart. `options()` is asked in the parent
+    when the child is started.
     """
 
-    def __init__(self, begin: Callable[[Any, type], Any], options: Callable[[], Any]) -> None:
+    def __init__(self, begin: Callable[[Any, type, tuple[int, ...]], Any], options: Callable[[], Any]) -> None:
         self._begin = begin
         self._options = options
 
     def install(self) -> None:
         begin, options = self._begin, self._options
 
-        def reduce(process: BaseProcess) -> Any:
-            return begin, (options(), type(process)), process.__dict__
+        def reduce(process: Any) -> Any:
+            return begin, (options(), type(process), process._identity), process.__dict__
 
         BaseProcess.__reduce__ = reduce  # type: ignore[method-assign, assignment]
 

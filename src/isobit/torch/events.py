@@ -139,6 +139,7 @@ class SessionOptions:
     resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
     ours: Callable[[str], bool] = every_file  # whether a source file is the script's own; for the lines of operators
     sampling: Sampling = DEFAULT
+    hidden_devices: tuple[str, ...] = ()  # the kinds that are here, and which the script is not to see
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import Counter
@@ -26,6 +27,8 @@ class HoleMonitor:
         self.sink = sink
         self.strict = strict
         self.counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()  # of which it has been told
+        self._owner = os.getpid()
         self._reasons: dict[str, str] = {}
         self._inside = threading.local()
 
@@ -38,9 +41,11 @@ class HoleMonitor:
                 f"{name} is outside the exact arithmetic: {reason}. It would run on PyTorch's own kernel, whose bits "
                 "depend on the machine; replace the operator, or run without strict."
             )
+        self._follow_fork()
         self.counts[name] += 1
+        self._reasons[name] = reason
         if self.counts[name] == 1:
-            self._reasons[name] = reason
+            self._told[name] = 1
             print(f"isobit: hole: {name} runs on PyTorch's own kernel: {reason}", file=sys.stderr, flush=True)
             self._emit(name, 1)
 
@@ -61,10 +66,18 @@ class HoleMonitor:
 
     def close(self) -> None:
         """Reports the counts that have not been reported."""
+        self._follow_fork()
         for name, count in self.counts.items():
-            if count > 1:
-                self._emit(name, count - 1)
+            if count > self._told[name]:
+                self._emit(name, count - self._told[name])
         self.counts.clear()
+        self._told.clear()
+
+    def _follow_fork(self) -> None:
+        """What a forked process finds counted is its parent's to report."""
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._told = self.counts.copy()
 
     def _emit(self, name: str, count: int) -> None:
         if self.sink is not None:

@@ -14,6 +14,7 @@ from isobit.torch.holes import HoleMonitor
 from isobit.torch.library import draw_key
 from isobit.torch.lowering import map_tensors, one_dtype, tensors_in, without_floats
 from isobit.torch.memory import resize_output
+from isobit.torch.older_tracer import tracing_state, untraced_call
 from isobit.torch.plan import Plan, PlanMaker
 from isobit.torch.shapes import shapes_of
 from isobit.torch.shortcut import Shortcut, ShortcutFactory
@@ -68,6 +69,8 @@ class StatementKernel:
 
     def invoke(self, leading: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Runs the call; `leading` are tensors that the statement takes before the arguments."""
+        if tracing_state() is not None:
+            return untraced_call(self.invoke, leading, args, kwargs)
         given = self.collect(leading, args, kwargs)
         try:
             entry = self.plans[given.key]

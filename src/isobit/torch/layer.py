@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from isobit.runtime.engine import Engine, EngineOptions
+from isobit.seeds import move_process
 from isobit.torch.children import ChildProcesses
 from isobit.torch.compile_default import CompileDefault
 from isobit.torch.events import Event, NoteEvent
@@ -31,12 +32,15 @@ from isobit.torch.kernels import (
     hole_kernel,
     with_shortcut,
 )
+from isobit.torch.late_backward import LateBackward
 from isobit.torch.library import library as own_operators
 from isobit.torch.loader import LOADER_LAW
+from isobit.torch.older_tracer import recorded_convolution, untraced
 from isobit.torch.operators import table
 from isobit.torch.optim import OptimizerRoutes
 from isobit.torch.original import DIRECT, cpu_kernels, is_composite_implicit, original
 from isobit.torch.random import decomposition, pure_overload
+from isobit.torch.script_modules import ScriptModules
 from isobit.torch.shortcut import shortcut_factory
 from isobit.torch.signature import has_overload, overload_of, signature, variants
 from isobit.torch.table import Decomposition, Pass, Statement
@@ -136,8 +140,8 @@ def _registrations(engine: Engine, holder: Holder) -> list[Registration]:
 
 def _decomposed(name: str, entry: Decomposition, holder: Holder) -> Registration:
     if entry.composite:
-        return Registration(name, entry.function, "CompositeImplicitAutograd")
-    return Registration(name, decomposition_kernel(name, entry.function, original(name), holder), "CPU")
+        return Registration(name, untraced(entry.function), "CompositeImplicitAutograd")
+    return Registration(name, untraced(decomposition_kernel(name, entry.function, original(name), holder)), "CPU")
 
 
 def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, holder: Holder) -> Kernel:
@@ -146,7 +150,8 @@ def _kernel(engine: Engine, entry: Statement, functional: Any, overload: Any, ho
         pure = pure_overload(signature(functional).name)
         return RandomKernel(engine, entry, pure, overload, original(name), holder)
     kernel = StatementKernel(engine, entry, functional, overload, original(name), holder)
-    return with_shortcut(kernel, shortcut_factory(engine))
+    fast = with_shortcut(kernel, shortcut_factory(engine))
+    return recorded_convolution(fast) if name == "aten::convolution" else fast
 
 
 def _holes(named: set[str], holder: Holder) -> list[Registration]:
@@ -185,9 +190,11 @@ class ExactLayer:
         self.monitor.close()
 
 
-def begin_in_child(options: ExactOptions, kind: type) -> Any:
+def begin_in_child(options: ExactOptions, kind: type, numbers: tuple[int, ...]) -> Any:
     """Runs in a process that was started afresh, before its target is known: see children.py."""
-    ExactLayer(options).__enter__()
+    if active() is None:  # under `isobit run` it is on by now
+        ExactLayer(options).__enter__()
+    move_process(*numbers)
     return object.__new__(kind)
 
 
@@ -203,12 +210,16 @@ class _Stack:
             CompileDefault(self.note),
             LOADER_LAW,
             ChildProcesses(begin_in_child, lambda: self.layers[-1].options),
+            ScriptModules(),
         )
+        self.late = LateBackward(lambda: bool(self.layers), lambda: ExactLayer(self.last))
+        self.last = ExactOptions()
         self.lock = threading.RLock()
 
     def push(self, layer: ExactLayer) -> None:
         with self.lock:
             self.layers.append(layer)
+            self.last = layer.options
             self._follow()
 
     def pop(self, layer: ExactLayer) -> None:
@@ -232,10 +243,12 @@ class _Stack:
     def _set_flags(self, on: bool) -> None:
         if on and self.flags is None:
             self.flags = Flags.read()
-            Flags(mkldnn=False, nnpack=False, mha=False).write()
+            Flags(mkldnn=False, nnpack=False, mha=False, jit=False).write()
             for patch in self.patches:
                 patch.install()
+            self.late.begin()
         elif not on and self.flags is not None:
+            self.late.end()
             self.flags.write()
             self.flags = None
             for patch in self.patches:
@@ -250,22 +263,29 @@ class _Stack:
 
 @dataclass(frozen=True)
 class Flags:
-    """Switches by which PyTorch takes fused kernels past the operators that the table names (LSTM, transformer)."""
+    """Switches by which PyTorch takes fused kernels past the operators that the table names (LSTM, transformer,
+    TorchScript's fusers and derivatives).
+    """
 
     mkldnn: bool
     nnpack: bool
     mha: bool
+    jit: bool
 
     @staticmethod
     def read() -> Flags:
         return Flags(
-            torch._C._get_mkldnn_enabled(), torch._C._get_nnpack_enabled(), torch.backends.mha.get_fastpath_enabled()
+            torch._C._get_mkldnn_enabled(),
+            torch._C._get_nnpack_enabled(),
+            torch.backends.mha.get_fastpath_enabled(),
+            torch._C._get_graph_executor_optimize(),
         )
 
     def write(self) -> None:
         torch._C._set_mkldnn_enabled(self.mkldnn)
         torch.backends.nnpack.set_flags(self.nnpack)
         torch.backends.mha.set_fastpath_enabled(self.mha)
+        torch._C._set_graph_executor_optimize(self.jit)
 
 
 _STACK = _Stack()

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import Protocol
 
-import numpy as np
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from isobit.torch.accelerators import OnlyCpu
 from isobit.torch.checkpoint_watch import watching
+from isobit.torch.entropy import EntropyNotes
 from isobit.torch.events import EventSink, SessionInfo, SessionOptions
 from isobit.torch.layer import ExactLayer, ExactOptions, override_for
 from isobit.torch.log import logging_to
 from isobit.torch.optrace import StepTracer
-from isobit.torch.steps import StepHooks
+from isobit.torch.seeding import UnseededGenerators, seed_all
+from isobit.torch.steps import ForeignSteps, StepHooks
+
+
+class Patch(Protocol):
+    """What replaces something of PyTorch, NumPy or Python for a while."""
+
+    def install(self) -> None: ...
+
+    def remove(self) -> None: ...
 
 
 @contextmanager
@@ -26,7 +37,8 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
     Raises ValueError for a CPU level that this machine lacks.
     """
     seed_all(options.seed)
-    with _torch_threads(options.threads) as threads:
+    patches = (UnseededGenerators(options.seed), OnlyCpu(options.hidden_devices), EntropyNotes(options.ours, sink))
+    with _torch_threads(options.threads) as threads, _installed(patches):
         layer = nullcontext(SessionInfo(threads, None)) if options.plain else _exact_layer(options, sink)
         with (
             layer as info,
@@ -54,11 +66,31 @@ def _operators(options: SessionOptions, sink: EventSink) -> Iterator[EventSink]:
             tracer.close()
 
 
-def seed_all(seed: int) -> None:
-    """Seed PyTorch, Python's `random` and NumPy's legacy generator with one number, 0 <= seed < 2^63."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
+def child_session(options: SessionOptions, sink: EventSink) -> Callable[[], None]:
+    """The exact arithmetic for the rest of a process that the script has started; PyTorch has the run's seed there.
+
+    Returns what reports the counts of holes when it ends. Steps are the first process's to record: here a note says
+    that there were some.
+    """
+    torch.manual_seed(options.seed)
+    OnlyCpu(options.hidden_devices).install()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    register_optimizer_step_post_hook(ForeignSteps(sink))
+    if options.plain:
+        return lambda: None
+    layer = ExactLayer(ExactOptions(threads=options.threads, cpu=options.cpu, strict=options.strict), sink)
+    layer.__enter__()
+    return layer.monitor.close
+
+
+@contextmanager
+def _installed(patches: tuple[Patch, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            patch.install()
+            stack.callback(patch.remove)
+        yield
 
 
 @contextmanager

@@ -29,11 +29,24 @@ _UNREAD: tuple[str, tuple[Change, ...]] = ("", ())
 _MOST_LOSSES = 1024  # a script that calls backward() for ever without a step must not fill the memory
 
 
+class ForeignSteps:
+    """Notes, once, that an optimizer made a step in another process than the one that the run is recorded of."""
+
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
+        self._told = False
+
+    def __call__(self, *args: Any) -> None:
+        if not self._told:
+            self._told = True
+            self._sink(NoteEvent("a process that the script started made optimizer steps, which are not in the trace"))
+
+
 class StepHooks:
     """While it is entered, `sink` gets a StepEvent after every step of every `torch.optim.Optimizer`, and now and then
     a DigestEvent, both as `sampling` says.
 
-    What `sink` raises goes through the script's own `step()` call. A forked child reports nothing.
+    What `sink` raises goes through the script's own `step()` call. A forked child reports that there were steps, once.
     """
 
     def __init__(self, sink: EventSink, sampling: Sampling = DEFAULT) -> None:
@@ -55,6 +68,7 @@ class StepHooks:
         self._handles = (
             register_optimizer_step_pre_hook(self._hook(self._before_step)),
             register_optimizer_step_post_hook(self._hook(self._after_step)),
+            register_optimizer_step_post_hook(self._foreign_hook()),
         )
         self._original = torch.autograd.backward
         self._wrapper = self._wrap(self._original)
@@ -90,6 +104,16 @@ class StepHooks:
                 self._batches.passed()
 
         return backward
+
+    def _foreign_hook(self) -> Callable[..., None]:
+        foreign = ForeignSteps(self._sink)
+
+        @untraced(nested=True)
+        def hook(*args: Any) -> None:
+            if self._active and os.getpid() != self._owner:
+                foreign()
+
+        return hook
 
     def _hook(self, report: Callable[[Optimizer], None]) -> Callable[..., None]:
         @untraced(nested=True)
