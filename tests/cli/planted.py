@@ -53,7 +53,7 @@ for step, (x, y) in enumerate(DataLoader(Images(sys.argv[0] and here / "images")
     if step == 2:
         update.param_groups[0]["lr"] = float(os.environ.get("RATE", args.lr))
     if args.hole and step == 3:
-        x = x + torch.linalg.inv(torch.eye(600) + torch.rand(600, 600) / 50).sum() * 1e-3
+        x = x + torch.lgamma(torch.rand(20011)).sum() * 1e-3
     loss = ((scale(model(x)) - y) ** 2).mean()
     loss.backward()
     update.step()

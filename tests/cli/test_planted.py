@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ PLANTS = {
     "a module outside the tree": Plant(a_module_outside, 0, "loss", "scaling.py differs", ("--code", "current")),
     "a corrupted checkpoint": Plant(a_corrupted_checkpoint, 0, "loss", "pretrained.npz"),
     "an environment variable": Plant(
-        nothing, 2, "update", "hyper-parameter lr of optimizer 0: 0.1 → 0.2", variables={"RATE": "0.2"}
+        nothing, 2, "update", "hyper-parameter lr of optimizer 0 in step 2: 0.1 → 0.2", variables={"RATE": "0.2"}
     ),
 }
 
@@ -149,7 +150,7 @@ def test_the_name_of_an_environment_variable_is_among_the_causes(project: Projec
     ("args", "part", "causes"),
     [
         (("--seed", "1", "train.py"), "loss", ("the parameters differ before the first step", "the seed differs: 0 → 1")),
-        (("train.py", "--lr", "0.2"), "update", ("hyper-parameter lr of optimizer 0: 0.1 → 0.2", "--lr")),
+        (("train.py", "--lr", "0.2"), "update", ("hyper-parameter lr of optimizer 0 in step 0: 0.1 → 0.2", "--lr")),
     ],
     ids=["a seed", "a hyper-parameter"],
 )  # fmt: skip
@@ -166,14 +167,16 @@ def test_a_comparison_names_step_part_and_cause(
     assert all(any(cause in text for text in found["causes"]) for cause in causes), found["causes"]
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="PyTorch has one kernel for lgamma elsewhere")
 def test_a_hole_is_named(project: Project) -> None:
-    """An inverse whose bits depend on the number of threads, from step 3 on."""
+    """PyTorch's kernel of another instruction set, as another machine would choose it, from step 3 on."""
     done = project.isobit("run", "--threads", "1", "train.py", "--hole")
     assert done.returncode == 0, done.stderr
+    project.variables["ATEN_CPU_CAPABILITY"] = "default"
     replay = project.isobit("replay", "latest", "--threads", "2")
     verdict = project.latest()["replay"]["verdict"]
     assert (replay.returncode, verdict["step"], verdict["what"]) == (1, 3, "loss"), replay.stdout
-    assert verdict["causes"][0].startswith("aten::linalg_inv_ex ran outside the arithmetic (a hole)")
+    assert any(cause.startswith("aten::lgamma ran outside the arithmetic (a hole)") for cause in verdict["causes"])
 
 
 def test_randomness_of_a_workers_own_is_named(project: Project) -> None:

@@ -33,7 +33,6 @@ _LIKELY = {
     OPTIMIZER: (CODE, ARGUMENT, ENVIRONMENT, DATA, PACKAGE),
     LENGTH: (ARGUMENT, CODE, DATA, ENVIRONMENT, PACKAGE),
 }
-_SAYS_WHY = frozenset({HYPER, INITIAL})  # these tell where it shows; the reason is among the others
 _SHOWN = 5
 
 
@@ -54,9 +53,9 @@ def causes(parting: Parting, differences: Sequence[Difference], holes: Sequence[
     told = [d.text for d in found[:_SHOWN]]
     if len(found) > _SHOWN:
         told.append(f"and {len(found) - _SHOWN} more differences")
-    if holes and not any(d.kind not in _SAYS_WHY | {ENTROPY} for d in found):
+    if holes:
         names = ", ".join(sorted({hole.operator for hole in holes}))
-        told.append(f"{names} ran outside the arithmetic (a hole): its bits depend on threads and machine")
+        told.append(f"{names} ran outside the arithmetic (a hole): its bits may depend on the machine")
     if not told:
         told.append(_unknown(parting.part))
     return tuple(told)
