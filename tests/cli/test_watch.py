@@ -16,9 +16,9 @@ from isobit.record.inputs import CHILD, Inputs, read_inputs
 from isobit.record.store import Run, Store
 from tests.cli.programs import command, environment, isobit, write
 
-# Records what the statement in its first argument opens, without PyTorch.
+# Records what the statements in its first argument open.
 WATCHED = """\
-import sys
+import sys, torch
 from pathlib import Path
 from isobit.cli.watch import DataWatch
 from isobit.record.store import Store
@@ -113,6 +113,23 @@ if sys.argv[0] != "-c" or True:
         process = mp.get_context(method).Process(target=test_watch.read_it, args=(method,)); process.start(); process.join()
         assert process.exitcode == 0
 """
+
+
+COMPILED = """\
+import torch
+def f(x):
+    with open("a") as file: k = int(file.read())
+    return x + k
+compiled = torch.compile(f, backend="eager")
+assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+from torch._dynamo.utils import counters
+assert counters["frames"]["total"] == 5, counters["frames"]  # as many as without a listener
+"""
+
+
+def test_a_compiled_function_that_opens_files_compiles_as_without(tmp_path: Path) -> None:
+    inputs = watched(tmp_path, COMPILED, "open('a', 'w').write('1')")
+    assert f"{tmp_path}/a" in inputs.files
 
 
 def read_it(name: str) -> None:

@@ -18,6 +18,7 @@ from isobit.record.manifest import Data
 from isobit.record.opened import EVENTS, NAME, OpenedFiles, Watch, begin_watch, loaded_files
 from isobit.record.store import Run
 from isobit.runtime.audit import AuditHook
+from isobit.torch.untraced import untraced
 
 _FAILURES = (OSError, RuntimeError, AttributeError)  # of Python, LLVM or the disk: the run goes on without
 
@@ -88,6 +89,7 @@ def _kernels() -> Path:
 
 def _listen(opened: OpenedFiles) -> Callable[[], None]:
     """Hear of files that are opened here and in children; returns what ends it."""
+    untraced(nested=True)(OpenedFiles.__call__)
     hook = AuditHook(EVENTS, opened, host_target(), _kernels())
     tell_declared(opened.declare)
     atexit.register(hook.switch, False)  # of a forked child, too: the listener does not outlive its modules
