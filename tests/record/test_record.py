@@ -20,10 +20,12 @@ from isobit.record.files import write_atomic
 from isobit.record.ids import new_id
 from isobit.record.manifest import (
     Code,
+    Environment,
     GitState,
     Hole,
     Machine,
     Replay,
+    Tree,
     Verdict,
     read_manifest,
     write_manifest,
@@ -40,7 +42,11 @@ SAMPLES = Path(__file__).parent / "samples"
 
 FULL = manifest(
     status="finished", exit_code=0, seconds=1.5, steps=2, ended="2026-11-30T18:42:09+00:00",
-    code=Code("/w", "a.py", (".", "src"), {"a.py": "00"}, {"b.so": "big"}, GitState(None, "main", True)),
+    code=Code(
+        "/w/a.py", (Tree("/w", "script", "00", 1, 9, 1, git=GitState(None, "main", True, {"origin": "git@x:y"})),),
+        ("/w/src",), {"/w/b": "a.py"},
+    ),
+    environment=Environment({"TZ": "UTC"}, {"LR": "00"}, ("HF_TOKEN",), "01"), editable={"a": "/w"},
     machine=Machine("Linux", "EPYC", 2, 1 << 34, "CPython 3.11"), packages={"torch": "2.13.0"},
     holes=(Hole("aten.fft", "outside version 1", 3),), notes=("a note",),
     replay=Replay("20261130-184000-aaaa", "record", Verdict("differs", 1, "the loss", 1, "loss")),
@@ -232,7 +238,7 @@ def test_a_bundle_holds_the_run(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     run = store.create(manifest)
     write_steps(run.folder)
-    (run.code / "ü").mkdir()
+    (run.code / "ü").mkdir(parents=True)  # as schema 1 had it
     (run.code / "ü" / "a b.py").write_bytes(b"x")
     run = rewrite(run, process=dataclasses.replace(current_process(), boot="before"))
     target = tmp_path / "a run.iso"

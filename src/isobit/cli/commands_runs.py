@@ -11,8 +11,8 @@ import typer
 from isobit.cli.check import check as side_by_side
 from isobit.cli.options import Args, AsJson, Cpu, Module, Plain, RunName, Script, Seed, Strict, Threads, store_here
 from isobit.cli.output import errors
-from isobit.cli.plan import Plan, become
-from isobit.cli.replay import RECORD, How
+from isobit.cli.plan import RECORD, Plan, become
+from isobit.cli.replay import How
 from isobit.cli.replay import replay as run_again
 from isobit.cli.sinks.observer import check_sinks
 from isobit.cli.target import target_of

@@ -17,34 +17,29 @@ from contextlib import ExitStack
 from multiprocessing import util
 from pathlib import Path
 
-from isobit import __version__
 from isobit.cli import exits
 from isobit.cli.devices import hidden_devices
-from isobit.cli.environment import pins_of
 from isobit.cli.inherited import Child, equip
 from isobit.cli.live import LiveLine, has_terminal
 from isobit.cli.observers import Observer, Observers
-from isobit.cli.plan import Plan
+from isobit.cli.opening import opening, settings
+from isobit.cli.plan import RECORD, Plan
 from isobit.cli.script import Outcome, StopRun, run_script
 from isobit.cli.signals import leave_interrupted, on_termination
 from isobit.cli.sinks.observer import Sink
 from isobit.cli.stdin import record_stdin
 from isobit.cli.subprocesses import tell
-from isobit.cli.target import import_root
 from isobit.cli.watch import DataWatch
 from isobit.codegen.target import UnsupportedLevelError, host_target
-from isobit.record.capture import CodeCapture, tree_of
 from isobit.record.checkpoints import keep
 from isobit.record.children import ChildLog
 from isobit.record.errors import RecordError
-from isobit.record.git import git_state
-from isobit.record.manifest import FAILED, INTERRUPTED, RUNNING, Code, GitState, Hole, Manifest, Replay, Settings
+from isobit.record.manifest import FAILED, INTERRUPTED, Code, Hole, Replay
+from isobit.record.mirror_imports import redirect
 from isobit.record.optrace import Operator, OperatorWriter
-from isobit.record.process import current_process
-from isobit.record.recorder import Recorder, utc_now
+from isobit.record.recorder import Recorder
 from isobit.record.replay import Comparison
-from isobit.record.store import Store, open_run
-from isobit.record.surroundings import machine, packages
+from isobit.record.store import Run, Store, open_run
 from isobit.record.trace import Step, number
 from isobit.torch.events import (
     DEFAULT,
@@ -56,7 +51,6 @@ from isobit.torch.events import (
     NoteEvent,
     OperatorEvent,
     Sampling,
-    SessionInfo,
     SessionOptions,
     StepEvent,
 )
@@ -87,24 +81,25 @@ class Launch:
         self._plan = plan
         host_target(plan.cpu)
         self._devices = hidden_devices(plan.strict)
-        root = Path(plan.root) if plan.root else tree_of(import_root(plan.script, plan.module) / "_")
         self._comparison = _comparison(plan)
-        run = Store(Path(plan.home)).create(lambda run_id: _manifest(plan, run_id), plan.run_id)
+        store = Store(Path(plan.home))
+        opened = opening(plan, store, self._recorded())
+        run = store.create(lambda run_id: opened.manifest(plan, run_id), plan.run_id)
         try:
             self._recorder = Recorder(run, _sampling(plan).told())
             self._operators = OperatorWriter(run.folder)
-            self._capture = CodeCapture(root, run.code, (Path(__file__).parents[1],))
-            self._code = Code(self._tree(root), self._capture.add_script(plan.script), git=self._git(root))
-            self._recorder.update(code=self._code_now())
+            for note in opened.notes:
+                self._recorder.note(note)
         except OSError as error:
             shutil.rmtree(run.folder, ignore_errors=True)
             raise RecordError(f"cannot write a record in {run.folder.parent}: {error.strerror or error}") from error
         self._owner = os.getpid()
         self._child_log = ChildLog(run.folder.resolve())
-        self._data = DataWatch(run, str(root), self._tree(root))
+        self._capture, self._code = opened.capture, opened.code
+        self._data = DataWatch(run, plan.mirror or "", "/")
         self._observers = Observers(_observers(plan))
         self._session = ExitStack()
-        self._settings = _settings(plan, None)
+        self._settings = settings(plan, None)
         self._outcome = Outcome(INTERRUPTED, exits.INTERRUPTED)
         atexit.register(self._finish)  # the first, so it comes after all the script's handlers and threads
 
@@ -116,6 +111,8 @@ class Launch:
     def run(self) -> int:
         """Run the script and return its exit code."""
         self._say(f"run {self._recorder.run.manifest.id}")
+        for line in self._capture.remarks():
+            self._say(line)
         self._observers.started(self._recorder.run)
         try:
             info = self._session.enter_context(exact_session(self._options(), self._sink))
@@ -124,9 +121,12 @@ class Launch:
             print(f"isobit: {error}", file=sys.stderr)
             return exits.USAGE
         with contextlib.suppress(OSError):  # the end of the run says it again, or that there is no room
-            self._recorder.update(settings=_settings(self._plan, info))
-        self._settings = _settings(self._plan, info)
-        self._capture.install()
+            self._recorder.update(settings=settings(self._plan, info))
+        self._settings = settings(self._plan, info)
+        if self._recorded() is None:
+            self._capture.install(self._recorder.run.folder)
+        if self._plan.mirror is not None:
+            redirect(self._plan.mirror, self._plan.mirrored)
         equip(os.environ, self._child())
         util.register_after_fork(self, Launch._forked)
         record_stdin(self._recorder.run.folder, self._recorder.note)
@@ -161,7 +161,7 @@ class Launch:
         if not self._recorder.active:
             return
         self._session.close()
-        self._capture.add_loaded()
+        code = self._code_at_the_end()
         end, run_id = self._outcome, self._recorder.run.manifest.id
         data = self._data.finish()
         replay = self._replay_judged(end)
@@ -170,11 +170,13 @@ class Launch:
                 end.status,
                 end.exit_code,
                 end.error,
-                code=self._code_now(),
+                code=code,
                 data=data,
                 replay=replay,
                 settings=self._settings,
             )
+            if self._code is not code or self._recorded() is not None:
+                self._capture.close()
         except OSError as error:
             print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)
         if self._recorder.trace_error is not None:
@@ -190,23 +192,24 @@ class Launch:
         verdict = self._comparison.verdict(end.status, end.exit_code, end.error)
         return dataclasses.replace(replay, verdict=verdict)
 
-    def _git(self, root: Path) -> GitState | None:
-        """The state of the code's folder; recorded code has the one it was recorded in."""
-        recorded = self._recorded_code()
-        return recorded.git if recorded else git_state(root)
-
-    def _tree(self, root: Path) -> str:
-        """The tree that the code is of. Recorded code is of the one it was recorded in: the working copy that it runs
-        in is deleted after this replay, and the next one looks for the script's data in the tree.
-        """
-        recorded = self._recorded_code()
-        return recorded.root if recorded else str(root)
-
-    def _recorded_code(self) -> Code | None:
-        """What the record says of the code, where it is the recorded code that runs."""
-        if self._comparison is None or self._plan.replay_code != "record":
+    def _recorded(self) -> Run | None:
+        """The run whose recorded code it is that runs."""
+        if self._comparison is None or self._plan.replay_code != RECORD:
             return None
-        return self._comparison.recorded.manifest.code
+        return self._comparison.recorded
+
+    def _code_at_the_end(self) -> Code:
+        """The code with the modules that were imported. Recorded code is what it was."""
+        if self._recorded() is not None:
+            return self._code
+        self._capture.add_loaded()
+        for note in self._capture.notes:
+            self._recorder.note(note)
+        try:
+            return self._capture.code()
+        except RecordError as error:  # the record's journal names the modules that were imported
+            print(f"isobit: {error}", file=sys.stderr)
+            return self._code
 
     def _sink(self, event: Event) -> None:
         """Record an event; ends the script where there is no need to go on."""
@@ -268,16 +271,7 @@ class Launch:
 
     def _is_ours(self, file: str) -> bool:
         """Whether a source file is the script's own code."""
-        return file == self._plan.script or self._capture.relative(file) is not None
-
-    def _code_now(self) -> Code:
-        """What has been copied so far. Isobit's own way into the path is no part of the script's."""
-        return dataclasses.replace(
-            self._code,
-            paths=self._capture.paths(),
-            files=dict(self._capture.files),
-            left_out=dict(self._capture.left_out),
-        )
+        return file == self._plan.script or self._capture.is_own(file)
 
     def _say(self, text: str) -> None:
         if not self._plan.quiet:
@@ -294,41 +288,6 @@ def _observers(plan: Plan) -> list[Observer]:
     if plan.tensorboard is not None:
         found.append(Sink("tensorboard", plan.tensorboard))
     return found
-
-
-def _manifest(plan: Plan, run_id: str) -> Manifest:
-    """All that is known before the script's first line."""
-    return Manifest(
-        id=run_id,
-        status=RUNNING,
-        command=plan.command,
-        script=plan.argv0,
-        module=plan.module,
-        args=plan.args,
-        cwd=os.getcwd(),
-        settings=_settings(plan, None),
-        process=current_process(),
-        started=utc_now(),
-        isobit=__version__,
-        machine=machine(),
-        packages=packages(),
-        replay=Replay(plan.replay_of, plan.replay_code) if plan.replay_of else None,
-    )
-
-
-def _settings(plan: Plan, info: SessionInfo | None) -> Settings:
-    return Settings(
-        mode="plain" if plan.plain else "exact",
-        seed=plan.seed,
-        hash_seed=plan.hash_seed,
-        strict=plan.strict,
-        asked_threads=plan.threads,
-        asked_cpu=plan.cpu,
-        threads=info.threads if info else None,
-        cpu=info.cpu if info else None,
-        steps=plan.steps,
-        pins={} if plan.plain else pins_of(os.environ),
-    )
 
 
 def _sampling(plan: Plan) -> Sampling:

@@ -28,6 +28,8 @@ _BOOT = (
     "main()\n"
 )
 
+RECORD = "record"  # a replay's code is the recorded one
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -46,11 +48,13 @@ class Plan:
     steps: int | None = None  # stop after so many
     quiet: bool = False
     run_id: str | None = None  # None: choose one
-    root: str | None = None  # of the script's own tree; None: find it
+    shown: tuple[str, ...] = ()  # environment variables whose values the user wants recorded
+    mirror: str | None = None  # the folder that recorded code runs in, a mirror of where it lay
+    mirrored: tuple[str, ...] = ()  # the roots of the trees in it
     paths: tuple[str, ...] = ()  # goes into sys.path after the script's folder
     replay_folder: str | None = None  # the record to compare with
     replay_of: str | None = None
-    replay_code: str = "record"
+    replay_code: str = RECORD
     keep_going: bool = False  # past the first difference
     operators_at: int | None = None  # the step whose operators are traced
     module: str | None = None  # run as `python -m` would

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,22 +15,22 @@ from rich.console import Console
 
 from isobit.cli import exits
 from isobit.cli.child import run_child
+from isobit.cli.opening import redactions
 from isobit.cli.oplevel import operator_parting
 from isobit.cli.output import print_json
-from isobit.cli.plan import Plan
+from isobit.cli.plan import RECORD, Plan
 from isobit.cli.sample import replay_segments
 from isobit.cli.stdin import NAME as STDIN
+from isobit.record.code_files import held_paths, recorded_code, script_root
 from isobit.record.compare import with_causes
 from isobit.record.data_differences import change_words
-from isobit.record.ids import new_id
 from isobit.record.inputs import changed_inputs
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
 from isobit.record.parting import LENGTH, PARTS
 from isobit.record.replay import DIFFERS, IDENTICAL, NONE
 from isobit.record.store import Run, Store
-from isobit.record.workcopy import code_in, recorded_code, working_copy
+from isobit.record.workcopy import Mirror, code_in, working_copy
 
-RECORD = "record"
 CURRENT = "current"
 _STDERR = 2
 _EXIT = {IDENTICAL: exits.OK, DIFFERS: exits.DIFFERS}
@@ -59,21 +57,20 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     With `as_json` the verdict is an object and alone on stdout: what the script prints goes to stderr. Raises
     RecordError if the record does not hold what a replay needs.
     """
-    for line in change_words(changed_inputs(run)):
-        print(f"isobit: data: {line}", file=sys.stderr)
+    _say_before(run, how.code)
     operator = None
-    with _code_folder(run, how.code) as root:
-        plan = _plan(store, run, root, how)
+    with _code(run, how.code) as code:
+        plan = _plan(store, run, code, how)
         if how.sample is not None:
-            return replay_segments(run, plan, _folder(run.manifest), how.sample)
-        status, made = run_child(plan, _folder(run.manifest), stdout=_STDERR if as_json else None)
+            return replay_segments(run, plan, code.folder, how.sample)
+        status, made = run_child(plan, code.folder, stdout=_STDERR if as_json else None)
         if made is not None and _verdict_of(made) is not None:
             made = with_causes(run, made)
         judged = _judged(made, status)
         if not as_json:
             _print(judged, run.manifest, made.manifest if made and _verdict_of(made) else None)
         if how.op_level and judged.step is not None:
-            operator = _first_operator(store, run, plan, judged.step)
+            operator = _first_operator(store, run, (plan, code.folder), judged.step)
             if not as_json:
                 Console(highlight=False).print(f"first operator: {operator}", markup=False, soft_wrap=True)
     if as_json:
@@ -83,12 +80,20 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     return _EXIT.get(judged.outcome, exits.NO_VERDICT)
 
 
-def _first_operator(store: Store, run: Run, plan: Plan, step: int) -> str:
+def _say_before(run: Run, code: str) -> None:
+    """What is not as it was recorded: data, and what the record does not show. Data that it holds comes from it."""
+    held = held_paths(run) if code == RECORD else frozenset()
+    lines = [f"data: {line}" for line in change_words([c for c in changed_inputs(run) if c.path not in held])]
+    for line in (*lines, *(redactions(run) if code == RECORD else ())):
+        print(f"isobit: {line}", file=sys.stderr)
+
+
+def _first_operator(store: Store, run: Run, replayed: tuple[Plan, Path], step: int) -> str:
     """The first operator at which the replay's code and conditions part from the recorded ones."""
-    folder = _folder(run.manifest)
-    with _code_folder(run, RECORD) as root:
-        recorded = _plan(store, run, root, How())
-        return operator_parting(recorded, plan, (folder, folder), step)
+    plan, folder = replayed
+    with _code(run, RECORD) as code:
+        recorded = _plan(store, run, code, How())
+        return operator_parting(recorded, plan, (code.folder, folder), step)
 
 
 def _verdict_of(made: Run) -> Verdict | None:
@@ -119,27 +124,43 @@ def _side(manifest: Manifest) -> dict[str, Any]:
     return {"run": manifest.id, "status": manifest.status, "settings": dataclasses.asdict(manifest.settings)}
 
 
+@dataclass(frozen=True)
+class _Code:
+    """What to run, and where: the script, as it names itself, folders for sys.path, the folder to start in."""
+
+    script: str
+    argv0: str
+    paths: tuple[str, ...]
+    folder: Path
+    mirror: Mirror | None = None
+
+
 @contextmanager
-def _code_folder(run: Run, code: str) -> Iterator[Path]:
-    """The folder to run from, as the root of the script's tree."""
-    if code == CURRENT:
-        yield code_in(Path(recorded_code(run).root), run)
-    elif code != RECORD:
-        yield code_in(Path(code).resolve(), run)
-    else:
-        folder = working_copy(run)
+def _code(run: Run, code: str) -> Iterator[_Code]:
+    """The code to run: recorded, as it is today, or that of a folder."""
+    recorded, manifest = recorded_code(run), run.manifest
+    if code == RECORD:
+        mirror = working_copy(run)
         try:
-            yield folder
+            where = mirror.where
+            paths = tuple(where(path) for path in recorded.paths)
+            script, argv0 = mirror.map(recorded.script), where(manifest.script)
+            yield _Code(script, argv0, paths, _folder(manifest, mirror), mirror)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            mirror.remove()
+        return
+    root = script_root(run)
+    place = root if code == CURRENT else os.path.abspath(code)
+    script = code_in(Path(place), run)
+    paths = tuple(place + path[len(root) :] if f"{path}/".startswith(f"{root}/") else path for path in recorded.paths)
+    yield _Code(script, manifest.script, paths, _folder(manifest))
 
 
-def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
-    manifest, recorded = run.manifest, recorded_code(run)
-    settings = manifest.settings
+def _plan(store: Store, run: Run, code: _Code, how: How) -> Plan:
+    manifest, settings = run.manifest, run.manifest.settings
     return Plan(
-        script=str(root / recorded.script),
-        argv0=manifest.script,
+        script=code.script,
+        argv0=code.argv0,
         args=manifest.args,
         command=("isobit", *sys.argv[1:]),
         home=str(store.home),
@@ -149,9 +170,10 @@ def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
         strict=settings.strict,
         plain=settings.mode == "plain",
         steps=settings.steps,
-        run_id=new_id(time.time_ns()),
-        root=str(root),
-        paths=tuple(os.path.normpath(root / path) for path in recorded.paths),
+        run_id=store.new_id(),
+        mirror=str(code.mirror.root) if code.mirror else None,
+        mirrored=code.mirror.trees if code.mirror else (),
+        paths=code.paths,
         replay_folder=str(run.folder),
         replay_of=manifest.id,
         replay_code=how.code,
@@ -163,9 +185,15 @@ def _plan(store: Store, run: Run, root: Path, how: How) -> Plan:
     )
 
 
-def _folder(manifest: Manifest) -> Path:
-    """The folder the run worked in, so that it finds its data; where it is gone, the present one, with a word."""
+def _folder(manifest: Manifest, mirror: Mirror | None = None) -> Path:
+    """The folder to run in, so that the script finds its data: the mirror's where the run worked in a recorded tree, or
+    in a folder that is not here; else the same one, or the present one, with a word.
+    """
     folder = Path(manifest.cwd)
+    if mirror is not None and (mirror.holds(manifest.cwd) or not folder.is_dir()):
+        copy = Path(mirror.map(manifest.cwd))
+        copy.mkdir(parents=True, exist_ok=True)
+        return copy
     if folder.is_dir():
         return folder
     print(f"isobit: {folder}, where the run took place, is not here: replaying in {Path.cwd()}", file=sys.stderr)

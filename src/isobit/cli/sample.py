@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
 
 from rich.console import Console
@@ -13,11 +12,10 @@ from isobit.cli.plan import Plan
 from isobit.record.checkpoints import Segment, sample, segments
 from isobit.record.compare import with_causes
 from isobit.record.errors import RecordError
-from isobit.record.ids import new_id
 from isobit.record.manifest import INTERRUPTED, Verdict
 from isobit.record.parting import steps_text
 from isobit.record.replay import DIFFERS, IDENTICAL, NONE
-from isobit.record.store import Run
+from isobit.record.store import Run, Store
 from isobit.record.trace import open_trace
 
 RESUMED = "the run began from the checkpoint "  # how the note of a script that loaded its checkpoint begins
@@ -66,7 +64,7 @@ def _replayed(run: Run, plan: Plan, folder: Path, segment: Segment) -> Verdict |
     """The verdict on one segment; None if it was interrupted."""
     one = dataclasses.replace(
         plan,
-        run_id=new_id(time.time_ns()),
+        run_id=Store(Path(plan.home)).new_id(),
         steps=segment.stop - segment.start,
         segment=(segment.start, segment.stop),
         resume_from=str(segment.checkpoint) if segment.checkpoint is not None else None,

@@ -57,9 +57,11 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
     facts = []
     manifest, code = run.manifest, run.manifest.code
     if code is not None:
-        left = f", {len(code.left_out)} left out" if code.left_out else ""
-        count = f"{len(code.files)} file{'s' * (len(code.files) != 1)}"
-        facts.append(("code", f"{count} of {escape(code.root)}{left}"))
+        for tree in code.trees:
+            left = f", {tree.left_out} left out" if tree.left_out else ""
+            hidden = f", {tree.redacted} with secrets made unreadable" if tree.redacted else ""
+            count = f"{tree.files} file{'s' * (tree.files != 1)}"
+            facts.append(("code", f"{count} of {escape(tree.root)}{left}{hidden}"))
         if code.git is not None:
             dirty = ", changed since" if code.git.dirty else ""
             facts.append(("commit", f"{code.git.commit or 'none yet'}{dirty}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import json
 import os
 import shutil
@@ -12,8 +11,10 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from isobit.record.code_files import object_digests
 from isobit.record.errors import RecordError
 from isobit.record.manifest import NAME
+from isobit.record.objects import FOLDER
 from isobit.record.recorder import RESERVE
 from isobit.record.store import Run
 
@@ -34,15 +35,22 @@ def write_bundle(run: Run, target: Path) -> None:
             for path in sorted(run.folder.rglob("*")):
                 if path.is_file() and path not in (run.folder / NAME, run.folder / RESERVE):
                     archive.write(path, path.relative_to(run.folder))
+            if not (run.folder / FOLDER).is_dir():  # else it comes from a bundle, and has them
+                for digest in sorted(set(object_digests(run))):
+                    archive.writestr(f"{FOLDER}/{digest[:2]}/{digest}", run.objects.read(digest))
         os.replace(draft, target)
+    except RecordError:
+        draft.unlink(missing_ok=True)
+        raise
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise RecordError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def _settled(run: Run) -> str:
-    settled = dataclasses.replace(run.manifest, status=run.status)
-    return json.dumps(dataclasses.asdict(settled), indent=1, ensure_ascii=True)
+    """The manifest as it is written, whichever schema it is of, with the status that it has now."""
+    data = json.loads((run.folder / NAME).read_bytes().decode("utf-8", "surrogateescape"))
+    return json.dumps({**data, "status": run.status}, indent=1, ensure_ascii=True)
 
 
 def is_bundle(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import types
 import typing
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
 from isobit.record.process import Process
 
-SCHEMA = 1
+SCHEMA = 2
 NAME = "manifest.json"
 
 RUNNING = "running"
@@ -50,25 +51,57 @@ class Settings:
 
 @dataclass(frozen=True)
 class GitState:
-    """The commit that the code's folder stood at. ``commit`` is None before the first one."""
+    """What git says of a tree. ``commit`` is None before the first one. Contents are digests of objects: ``patch`` is
+    the difference between commit and work tree; ``staged`` are contents that lie in the index alone.
+    """
 
     commit: str | None
     branch: str | None
     dirty: bool
+    remotes: dict[str, str] = field(default_factory=dict)  # name -> address, without credentials
+    patch: str | None = None
+    staged: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # "patch" or a staged path -> why it is not kept
+
+
+# Kinds of trees.
+SCRIPT = "script"  # the work tree or folder that the script lies in
+SUBMODULE = "submodule"  # a repository inside another tree
+EDITABLE = "editable"  # an installed package whose code lies elsewhere
+OUTSIDE = "outside"  # any other folder that modules were imported from
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A folder with recorded code. ``listing`` is the digest of the object that names its files (record.listing)."""
+
+    root: str  # absolute, without symbolic links
+    kind: str
+    listing: str
+    files: int = 0
+    bytes: int = 0
+    left_out: int = 0
+    redacted: int = 0  # files in which secrets were made unreadable
+    git: GitState | None = None
+    package: str | None = None  # the installed package that an editable tree is of
+    listed_v1: dict[str, str] = field(default_factory=dict)  # schema 1 has no listing: path -> digest, below code/
+    left_out_v1: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Code:
-    """The copied code. Paths in ``files`` and ``script`` are relative to ``root`` and, in the record, to
-    ``code/``.
-    """
+    """The recorded code. All paths are absolute, as they were where the run took place."""
 
-    root: str
-    script: str
-    paths: tuple[str, ...] = ()  # folders under root that modules were imported from, as in sys.path
-    files: dict[str, str] = field(default_factory=dict)  # relative path -> BLAKE3 of its bytes
-    left_out: dict[str, str] = field(default_factory=dict)  # path -> why it was not copied
-    git: GitState | None = None
+    script: str  # as it was named, symbolic links kept
+    trees: tuple[Tree, ...] = ()
+    paths: tuple[str, ...] = ()  # folders that modules were imported from, as in sys.path
+    links: dict[str, str] = field(default_factory=dict)  # symbolic links on the way to script and paths -> target
+    module: str | None = None  # for `python -m`
+
+    @property
+    def git(self) -> GitState | None:
+        """The state of the script's own tree."""
+        return next((tree.git for tree in self.trees if tree.kind == SCRIPT), None)
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,20 @@ class Machine:
     cores: int
     memory_bytes: int
     python: str
+    flags: str = ""  # what the processor can do, in the kernel's words
+    limits: dict[str, str] = field(default_factory=dict)  # of the process and its control group
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The variables that the run began with. Values are kept of those that are known to matter and hold no secret;
+    the others have a digest under a key that stays in the store, so that two runs of a store can be compared.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()  # of those that look like secrets
+    key: str = ""  # which key the digests are under
 
 
 @dataclass(frozen=True)
@@ -148,7 +195,11 @@ class Manifest:
     steps: int | None = None
     code: Code | None = None
     machine: Machine | None = None
-    packages: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)  # name -> version
+    package_digests: dict[str, str] = field(default_factory=dict)  # name -> BLAKE3 of the list of its files
+    editable: dict[str, str] = field(default_factory=dict)  # name -> the folder that its code lies in
+    environment: Environment | None = None
+    redacted: int = 0  # arguments in which secrets were made unreadable
     holes: tuple[Hole, ...] = ()
     notes: tuple[str, ...] = ()
     trace_error: str | None = None  # why the trace breaks off before the run ended
@@ -173,13 +224,25 @@ def read_manifest(folder: Path) -> Manifest:
         schema = _checked("schema", int, data["schema"])
         if schema > SCHEMA:
             raise RecordError(f"{path} has schema {schema}; this Isobit reads up to {SCHEMA}: update Isobit")
-        return _decode(Manifest, data)
+        return _decode(Manifest, _upgraded(data) if schema == 1 else data)
     except FileNotFoundError:
         raise RecordError(f"{folder} holds no run: {NAME} is missing") from None
     except KeyError as error:
         raise RecordError(f"{path} cannot be read (it has no {error.args[0]})") from error
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read ({error})") from error
+
+
+def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of schema 1, in the form of schema 2: its code was one tree, copied to the run's folder."""
+    old = data.get("code")
+    if old is None:
+        return data
+    root = old["root"]
+    tree = {"root": root, "kind": SCRIPT, "listing": "", "files": len(old["files"]), "git": old.get("git")}
+    tree |= {"left_out": len(old["left_out"]), "listed_v1": old["files"], "left_out_v1": old["left_out"]}
+    paths = [os.path.normpath(os.path.join(root, path)) for path in old["paths"]]
+    return {**data, "code": {"script": os.path.join(root, old["script"]), "trees": [tree], "paths": paths}}
 
 
 T = TypeVar("T")

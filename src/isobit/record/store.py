@@ -14,8 +14,10 @@ from pathlib import Path
 from isobit.record.children import read_children
 from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
-from isobit.record.ids import new_id
+from isobit.record.ids import later_id
 from isobit.record.manifest import KILLED, RUNNING, Hole, Manifest, read_manifest, write_manifest
+from isobit.record.objects import FOLDER as OBJECTS
+from isobit.record.objects import Objects
 from isobit.record.process import is_alive
 from isobit.record.trace import open_trace
 
@@ -38,8 +40,14 @@ class Run:
 
     @property
     def code(self) -> Path:
-        """The folder with the copied code."""
+        """The folder with the copied code, in records of schema 1."""
         return self.folder / "code"
+
+    @property
+    def objects(self) -> Objects:
+        """The contents that the run refers to: in its own folder where that comes from a bundle, or its store's."""
+        own = self.folder / OBJECTS
+        return Objects(own if own.is_dir() else self.folder.parent.parent / OBJECTS)
 
 
 def open_run(folder: Path) -> Run:
@@ -66,6 +74,7 @@ class Store:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.runs = home / "runs"
+        self.objects = Objects(home / OBJECTS)
 
     @staticmethod
     def find(start: Path) -> Store:
@@ -86,25 +95,35 @@ class Store:
         Without `run_id` a free one is chosen. Raises RecordError if nothing can be written or `run_id` is
         taken.
         """
+        self.prepare()
         try:
-            self._prepare()
             for _ in range(_ATTEMPTS if run_id is None else 1):
-                run = self._try(manifest(run_id or new_id(time.time_ns())))
+                run = self._try(manifest(run_id or self.new_id()))
                 if run is not None:
                     return run
         except OSError as error:
-            raise RecordError(f"cannot write a record in {self.runs}: {error.strerror}") from error
+            raise RecordError(f"cannot write a record in {self.runs}: {error.strerror or error}") from error
         raise RecordError(f"the run id {run_id} is taken" if run_id else f"no free run id in {self.runs}")
 
     def open(self, run_id: str) -> Run:
         """The run with this id; raises RecordError if there is none or it cannot be read."""
         return open_run(self.runs / run_id)
 
-    def _prepare(self) -> None:
-        self.runs.mkdir(parents=True, exist_ok=True)
-        ignore = self.runs.parent / ".gitignore"  # the record of a work tree is no part of it
-        if not ignore.exists():
-            write_atomic(ignore, b"*\n")
+    def new_id(self) -> str:
+        """An id for a run that starts now: later than all others, even where the clock was set back since."""
+        return later_id(time.time_ns(), self.ids())
+
+    def prepare(self) -> None:
+        """Make the store's folder. Raises RecordError if that is not possible."""
+        try:
+            self.runs.mkdir(parents=True, exist_ok=True)
+            ignore = self.runs.parent / ".gitignore"  # the record of a work tree is no part of it
+            if not ignore.exists():
+                write_atomic(ignore, b"*\n")
+        except OSError as error:
+            raise RecordError(
+                f"cannot write a record in {self.home}: {error.strerror}; --store DIR keeps it elsewhere"
+            ) from error
 
     def _try(self, manifest: Manifest) -> Run | None:
         """Put the folder together under a temporary name, then give it its own; None if that is taken."""
@@ -112,7 +131,6 @@ class Store:
         draft = Path(tempfile.mkdtemp(dir=self.runs, prefix="."))
         try:
             write_manifest(draft, manifest)
-            (draft / "code").mkdir()
             draft.chmod(0o755)
             draft.rename(folder)  # fails if the folder is there: it cannot be empty
         except OSError:

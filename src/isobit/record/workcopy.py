@@ -1,72 +1,210 @@
-"""A folder to run recorded code in: the copies, and around them links to whatever else lies in the original tree.
+"""A folder to run recorded code in: a mirror of the places that it lay in, below a temporary root.
 
-Scripts open data next to themselves (`Path(__file__).parent / "data.csv"`). Such files are not part of the record,
-so they are reached where they are; the code is the recorded one, checked against its digests.
+`/home/u/proj/train.py` becomes `<root>/home/u/proj/train.py`, so that files of several trees, and data that a script
+finds by a relative path, stay where they were to each other. Recorded files are copies, checked against their digests.
+Whatever else a script can reach by a relative path is linked to where it lies today: ignored and left-out files of a
+tree, and the folders around it. Small folders are made anew with links to their files, so that a script which clears
+its output folder clears the mirror's.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from blake3 import blake3
-
+from isobit.record.code_files import file_of, is_link, recorded_code, recorded_trees, resolved, script_in
 from isobit.record.errors import RecordError
-from isobit.record.manifest import Code
+from isobit.record.listing import EXECUTABLE, Listing
+from isobit.record.manifest import Code, Tree
 from isobit.record.store import Run
 
-
-def recorded_code(run: Run) -> Code:
-    """What the record holds of the run's code; raises RecordError if that is not even its script."""
-    code = run.manifest.code
-    if code is None or code.script not in code.files:
-        raise RecordError(f"run {run.manifest.id} has no copy of its script: it cannot be replayed")
-    return code
+_SMALL = 200  # entries of a folder that is made anew
+_LINKS = 2000  # in all such folders
+_WHOLE = os.sep + ".git"  # a copy of it in pieces would be a repository of its own
+_NEVER = frozenset({"__pycache__", ".isobit"})
 
 
-def working_copy(run: Run) -> Path:
-    """A new temporary folder with the code of `run`; the caller deletes it.
+@dataclass(frozen=True)
+class Mirror:
+    """A mirror below `root`. Paths go in as they were where the run took place."""
+
+    root: Path
+    code: Code
+    trees: tuple[str, ...]  # roots of the recorded trees
+
+    def map(self, path: str) -> str:
+        """The absolute `path` in the mirror."""
+        return str(self.root) + os.path.normpath(path)
+
+    def holds(self, path: str) -> bool:
+        """Whether `path` lies in a recorded tree."""
+        real = resolved(path, self.code.links)
+        return any(real == tree or real.startswith(os.path.join(tree, "")) for tree in self.trees)
+
+    def where(self, path: str) -> str:
+        """`path` in the mirror if it lies in a recorded tree, else as it is."""
+        return self.map(path) if os.path.isabs(path) and self.holds(path) else path
+
+    def remove(self) -> None:
+        """Delete it."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def working_copy(run: Run) -> Mirror:
+    """A new mirror with the code of `run`; the caller removes it.
 
     Raises RecordError if a file of the record is missing or not what was recorded.
     """
-    code = recorded_code(run)
-    folder = Path(tempfile.mkdtemp(prefix="isobit-replay-"))
-    for name, digest in code.files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(_checked(run.code / name, digest))
-    for place in sorted({Path(name).parent for name in code.files}):
-        for part in (place, *place.parents):
-            _link_rest(Path(code.root) / part, folder / part)
-    return folder
-
-
-def code_in(folder: Path, run: Run) -> Path:
-    """`folder` if it holds the script that `run` ran, at the same place below; raises RecordError if not."""
-    script = recorded_code(run).script
-    if not (folder / script).is_file():
-        raise RecordError(f"there is no {script} in {folder}")
-    return folder
-
-
-def _checked(path: Path, digest: str) -> bytes:
+    code, trees = recorded_code(run), recorded_trees(run)
+    root = Path(os.path.realpath(tempfile.mkdtemp(prefix="isobit-replay-")))
+    mirror = Mirror(root, code, tuple(tree.root for tree, _ in trees))
     try:
-        data = path.read_bytes()
+        for tree, listing in trees:
+            write_tree(run, tree, listing, Path(mirror.map(tree.root)), mirror)
+        for path, target in code.links.items():
+            _link(Path(mirror.map(path)), _mapped(target, mirror))
+        _link_rest(mirror, trees, run.manifest.cwd)
     except OSError as error:
-        raise RecordError(f"the record has lost {path}: {error.strerror}") from error
-    if blake3(data).hexdigest() != digest:
-        raise RecordError(f"{path} is not what was recorded: its digest differs")
-    return data
+        mirror.remove()
+        raise RecordError(f"cannot make a working copy in {root.parent}: {error.strerror or error}") from error
+    except BaseException:
+        mirror.remove()
+        raise
+    return mirror
 
 
-def _link_rest(original: Path, copy: Path) -> None:
-    """Link all that `original` holds and `copy` does not."""
+def write_tree(run: Run, tree: Tree, listing: Listing, folder: Path, mirror: Mirror | None = None) -> None:
+    """Write the recorded files of `tree` below `folder`; absolute links into recorded trees lead to the mirror's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    links = []
+    for name, entry in listing.files.items():
+        target = folder / checked_name(name)
+        data = file_of(run, tree, listing, name).read()
+        if is_link(entry):
+            links.append((target, os.fsdecode(data)))
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        if entry.mode == EXECUTABLE:
+            target.chmod(target.stat().st_mode | 0o111)
+    for target, text in links:  # last: nothing may be written through one
+        _link(target, _mapped(text, mirror) if mirror else text)
+
+
+def checked_name(name: str) -> str:
+    """`name`, if it stays below its tree; a record from elsewhere may say anything."""
+    if name.startswith("/") or "\0" in name or os.pardir in name.split("/"):
+        raise RecordError(f"the record names a file outside its tree: {name!r}")
+    return name
+
+
+def code_in(folder: Path, run: Run) -> str:
+    """The script of `run` in `folder`, at the same place as in its tree; raises RecordError if it is not there."""
+    code = recorded_code(run)
+    name = next(filter(None, (script_in(tree, listing, code) for tree, listing in recorded_trees(run))))
+    if not (folder / name).is_file():
+        raise RecordError(f"there is no {name} in {folder}")
+    return str(folder / name)
+
+
+def _mapped(target: str, mirror: Mirror) -> str:
+    return mirror.where(target)
+
+
+def _link(path: Path, target: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.path.lexists(path):
+        path.symlink_to(target)
+
+
+def _link_rest(mirror: Mirror, trees: Iterable[tuple[Tree, Listing]], cwd: str) -> None:
+    """Links to what lies today in the folders that the mirror has."""
+    room = _Room(_LINKS)
+    closed: dict[str, Listing] = {}  # folders of which the record says all that lay there
+    folders: dict[str, None] = {}
+    for tree, listing in trees:
+        inside = {os.path.dirname(name) for name in listing.files} | {""}
+        inside |= {above for name in inside for above in _above(name)}
+        places = [os.path.join(tree.root, name).rstrip(os.sep) for name in sorted(inside)]
+        folders |= dict.fromkeys(places)
+        if listing.complete:
+            closed |= dict.fromkeys(places, listing)
+            _link_named(mirror, tree.root, [".git", *listing.ignored, *listing.left_out], room)
+    if mirror.holds(cwd):
+        real = resolved(cwd, mirror.code.links)
+        Path(mirror.map(real)).mkdir(parents=True, exist_ok=True)
+        folders[real] = None
+    for root in mirror.trees:
+        folders |= dict.fromkeys(str(place) for place in Path(root).parents)
+    for folder in folders:
+        if folder not in closed:
+            _link_folder(folder, mirror.map(folder), mirror.trees, room)
+
+
+@dataclass
+class _Room:
+    """How many more links to single files may be made."""
+
+    left: int
+
+
+def _above(name: str) -> list[str]:
+    return [str(place) for place in Path(name).parents if str(place) != "."]
+
+
+def _link_named(mirror: Mirror, root: str, names: Iterable[str], room: _Room) -> None:
+    for name in names:
+        place = os.path.normpath(os.path.join(root, checked_name(name)))
+        copy = mirror.map(place)
+        if os.path.basename(place) in _NEVER or not os.path.lexists(place):
+            continue
+        if os.path.isdir(copy) and os.path.isdir(place):  # some of it is recorded
+            _link_folder(place, copy, (), room)
+        elif not os.path.lexists(copy):
+            _link_one(place, copy, room)
+
+
+def _link_folder(original: str, copy: str, trees: tuple[str, ...], room: _Room) -> None:
+    """Link all that `original` holds and `copy` does not. Folders within a tree are made anew where they are small."""
     try:
         entries = list(os.scandir(original))
-    except OSError:  # another machine, or the folder is gone: the code alone must do
+    except OSError:  # another machine, or the folder is gone: the record alone must do
         return
+    within = not trees or any(original == tree or original.startswith(os.path.join(tree, "")) for tree in trees)
     for entry in entries:
-        target = copy / entry.name
-        if entry.name != "__pycache__" and not target.exists():
-            target.symlink_to(entry.path)
+        target = os.path.join(copy, entry.name)
+        if entry.name in _NEVER or os.path.lexists(target):
+            continue
+        if within:
+            _link_one(entry.path, target, room)
+        else:
+            os.symlink(entry.path, target)
+
+
+def _link_one(original: str, copy: str, room: _Room) -> None:
+    """Link a file, or make a small folder anew with links to what it holds."""
+    os.makedirs(os.path.dirname(copy), exist_ok=True)
+    entries = _entries(original) if room.left > 0 else None
+    if entries is None:
+        os.symlink(original, copy)
+        return
+    room.left -= len(entries)
+    os.mkdir(copy)
+    for name in entries:
+        if name not in _NEVER:
+            _link_one(os.path.join(original, name), os.path.join(copy, name), room)
+
+
+def _entries(folder: str) -> list[str] | None:
+    """What a small folder holds; None for a large one, and for what is no folder."""
+    if os.path.islink(folder) or not os.path.isdir(folder) or folder.endswith(_WHOLE):
+        return None
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    return names if len(names) <= _SMALL else None

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from isobit.cli.report.chart import Line, Mark
 from isobit.record.causes import Difference
+from isobit.record.code_files import code_files, recorded_trees
 from isobit.record.compare import Compared, compare
 from isobit.record.curves import Curve, CurveBuilder, losses
 from isobit.record.manifest import Hole, Manifest
@@ -127,7 +128,7 @@ def view(run: Run, label: str) -> RunView:
     holes, notes = remarks(run)
     facts = dict(_facts(run, curves, holes))
     origin = [Row(name, (value,), code) for name, value, code in _origin(run.manifest)]
-    return RunView(run, label, curves, holes, notes, facts, origin, list(_tables(run.manifest, curves)))
+    return RunView(run, label, curves, holes, notes, facts, origin, list(_tables(run, curves)))
 
 
 def read_curves(run: Run) -> Curves:
@@ -197,7 +198,7 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str, bool]]:
     yield "folder", manifest.cwd, True
     code, machine = manifest.code, manifest.machine
     if code is not None:
-        yield "code of", code.root, True
+        yield "code of", ", ".join(tree.root for tree in code.trees), True
     if code is not None and code.git is not None:
         yield "git commit", code.git.commit or "none yet", True
         yield "git branch", code.git.branch or "none (detached)", True
@@ -213,8 +214,8 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str, bool]]:
     yield "process", f"{manifest.process.pid} on {manifest.process.host}", False
 
 
-def _tables(manifest: Manifest, curves: Curves) -> Iterator[Table]:
-    code = manifest.code
+def _tables(run: Run, curves: Curves) -> Iterator[Table]:
+    manifest, code = run.manifest, run.manifest.code
     if curves.texts:
         texts = [(f"{logged.step:,}", logged.name, logged.text) for logged in curves.texts[:_MOST_TEXTS]]
         more = "" if len(texts) == len(curves.texts) else f", the first {_MOST_TEXTS}"
@@ -223,9 +224,11 @@ def _tables(manifest: Manifest, curves: Curves) -> Iterator[Table]:
         title = f"{_many(len(curves.hyper_parameters), 'hyper-parameter')} at the last step"
         yield Table(title, ("optimizer", "name", "value"), curves.hyper_parameters)
     if code is not None:
-        yield _table("code file", ("file", "BLAKE3"), code.files, opened=True)
-        if code.left_out:
-            yield _table("file not copied", ("file", "why"), code.left_out, opened=True)
+        files = {name: file.digest for name, file in code_files(run).items()}
+        yield _table("code file", ("file", "BLAKE3"), files, opened=True)
+        left_out = {name: out.reason for _, listing in recorded_trees(run) for name, out in listing.left_out.items()}
+        if left_out:
+            yield _table("file not recorded", ("file", "why"), left_out, opened=True)
     if manifest.packages:
         yield _table("package", ("package", "version"), manifest.packages)
 

@@ -1,0 +1,76 @@
+"""Remembers what files held, so that a second run of a large tree reads none of them again.
+
+A file counts as unchanged if its size, both its times and its number are. One that was changed just before it was read
+is not remembered: a second change within the clock's grain would not show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from isobit.record.files import write_atomic
+
+_VERSION = 2  # a raised one forgets everything: where the search for secrets changes
+_GRAIN = 2_000_000_000  # nanoseconds; some file systems count in steps of two seconds
+_STAMP = tuple[int, int, int, int]
+
+
+def stamp(found: os.stat_result) -> _STAMP:
+    """What changes when a file does."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was recorded of a file: the digest of the object, and the secrets that it does not show."""
+
+    digest: str
+    redacted: dict[str, int]
+
+
+class FileCache:
+    """What the files of one tree held when they were last read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._old = _read(path)
+        self._new: dict[str, tuple[_STAMP, Known]] = {}
+        self._changed = False
+
+    def get(self, name: str, found: os.stat_result) -> Known | None:
+        """What the file `name` holds, if it has not changed."""
+        entry = self._old.get(name)
+        if entry is None or tuple(entry[0]) != stamp(found):
+            return None
+        known = Known(entry[1], entry[2])
+        self._new[name] = (stamp(found), known)
+        return known
+
+    def put(self, name: str, found: os.stat_result, known: Known) -> None:
+        """Remember what the file `name` holds; `found` is of the time before it was read."""
+        self._changed = True
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _GRAIN:
+            self._new[name] = (stamp(found), known)
+
+    def save(self) -> None:
+        """Write what this run has seen, if that is news. A cache that cannot be written is no reason to stop."""
+        if not self._changed and len(self._new) == len(self._old):
+            return
+        data = {"version": _VERSION, "files": {n: [s, k.digest, k.redacted] for n, (s, k) in self._new.items()}}
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._path, json.dumps(data, separators=(",", ":")).encode("ascii"))
+
+
+def _read(path: Path) -> dict[str, list]:  # type: ignore[type-arg]
+    try:
+        data = json.loads(path.read_bytes())
+        files: dict[str, list] = data["files"] if data["version"] == _VERSION else {}  # type: ignore[type-arg]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return files
