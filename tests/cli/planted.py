@@ -16,7 +16,7 @@ from tests.cli.programs import DESCENT, command, environment
 
 # Sample i is looked at in step i ÷ 4: nothing is shuffled, so that it is known where a change shows.
 TRAIN = """\
-import argparse, os, sys
+import argparse, os
 from pathlib import Path
 import numpy as np
 import torch
@@ -43,17 +43,18 @@ class Images(Dataset):
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--hole", action="store_true")
+parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
 model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1))
 pretrained = np.load(here / "pretrained.npz")
 with torch.no_grad():
     model[2].weight.copy_(torch.from_numpy(pretrained["weight"]))
 update = Descent(model.parameters(), lr=args.lr)
-for step, (x, y) in enumerate(DataLoader(Images(sys.argv[0] and here / "images"), batch_size=4, num_workers=1)):
+for step, (x, y) in enumerate(DataLoader(Images(here / "images"), batch_size=4, num_workers=args.workers)):
     if step == 2:
         update.param_groups[0]["lr"] = float(os.environ.get("RATE", args.lr))
     if args.hole and step == 3:
-        x = x + torch.lgamma(torch.rand(20011)).sum() * 1e-3
+        x = x + (torch.lgamma(torch.full(x.shape, 4 / 4096)) - 6.93) * 1e3
     loss = ((scale(model(x)) - y) ** 2).mean()
     loss.backward()
     update.step()
@@ -90,6 +91,7 @@ class Project:
             [environment()["PYTHONPATH"], str(self.home / "site-packages"), str(self.home / "shared")]
         )
         variables = {**environment(), "PYTHONPATH": path, **self.variables}
+        variables.pop("PYTEST_CURRENT_TEST", None)  # differs from test to test
         return subprocess.run(command(*args), cwd=self.folder, env=variables, capture_output=True, text=True)
 
     def latest(self) -> dict[str, Any]:

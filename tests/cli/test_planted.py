@@ -88,7 +88,7 @@ PLANTS = {
     "a package version": Plant(a_package, 0, "batch", "package flipper differs: 1.0 → 1.1"),
     "an augmentation": Plant(an_augmentation, 2, "batch", "the code of augment.py differs", ("--code", "current")),
     "a module outside the tree": Plant(a_module_outside, 0, "loss", "scaling.py differs", ("--code", "current")),
-    "a corrupted checkpoint": Plant(a_corrupted_checkpoint, 0, "loss", "pretrained.npz"),
+    "a corrupted checkpoint": Plant(a_corrupted_checkpoint, 0, "loss", "the parameters differ before the first step"),
     "an environment variable": Plant(
         nothing, 2, "update", "hyper-parameter lr of optimizer 0 in step 2: 0.1 → 0.2", variables={"RATE": "0.2"}
     ),
@@ -140,6 +140,12 @@ def test_the_replay_names_step_part_and_cause(name: str, project: Project) -> No
     assert f"likely cause: {verdict['causes'][0]}" in printed
 
 
+def test_the_file_of_a_corrupted_checkpoint_is_among_the_causes(project: Project) -> None:
+    a_corrupted_checkpoint(project)
+    verdict, _ = judged(project)
+    assert any("pretrained.npz has other contents" in cause for cause in verdict["causes"]), verdict["causes"]
+
+
 def test_the_name_of_an_environment_variable_is_among_the_causes(project: Project) -> None:
     project.variables["RATE"] = "0.2"
     verdict, _ = judged(project)
@@ -187,7 +193,7 @@ def test_randomness_of_a_workers_own_is_named(project: Project) -> None:
     )
     project.edit("project/augment.py", old, f"{new}{old}")
     project.edit("project/augment.py", "def augment", "import random\n\ndef augment")
-    done = project.isobit("run", *PLAIN, "train.py")
+    done = project.isobit("run", *PLAIN, "train.py", "--workers", "1")
     assert done.returncode == 0, done.stderr
     replay = project.isobit("replay", "latest")
     verdict = project.latest()["replay"]["verdict"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from isobit.record.causes import DATA, ORDER, Difference
 from isobit.record.inputs import InputChange, compare_inputs, read_inputs
+from isobit.record.manifest import FAILED, FINISHED
 from isobit.record.store import Run
 
 _NAMED = 5
@@ -19,10 +20,12 @@ def data_differences(first: Run, second: Run) -> Iterator[Difference]:
     one, two = read_inputs(first), read_inputs(second)
     if not (one.files and two.files):
         return
-    found = compare_inputs(one, two)
+    found = compare_inputs(one, two, partial=second.status not in (FINISHED, FAILED))
     yield from _each(found.contents, "{} has other contents")
-    if one.complete and two.complete:  # a run that was killed may not have come to its other files
+    # a run that did not come to its own end may not have come to its other files
+    if two.complete and second.status in (FINISHED, FAILED):
         yield from _each(found.only_first, "{} was read by the first run alone")
+    if one.complete and first.status in (FINISHED, FAILED):
         yield from _each(found.only_second, "{} was read by the second run alone")
     if found.order is not None:
         place, a, b = found.order

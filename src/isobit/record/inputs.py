@@ -239,8 +239,10 @@ class InputComparison:
         return not (self.only_first or self.only_second or self.contents or self.order)
 
 
-def compare_inputs(a: Inputs, b: Inputs) -> InputComparison:
-    """What two runs have read, side by side. Processes beside the main one open files in no certain order."""
+def compare_inputs(a: Inputs, b: Inputs, partial: bool = False) -> InputComparison:
+    """What two runs have read, side by side. Processes beside the main one open files in no certain order. `partial`:
+    the second run did not come to its end, so it may only not have come to a file that the first has read.
+    """
     first, second = ({file.path: file for file in inputs.read} for inputs in (a, b))
     both = [path for path in first if path in second]
     digests = {path: (first[path].digest, second[path].digest) for path in both}
@@ -250,4 +252,7 @@ def compare_inputs(a: Inputs, b: Inputs) -> InputComparison:
     only = (tuple(p for p in first if p not in second), tuple(p for p in second if p not in first))
     orders = [[file.path for file in side.values() if file.process == MAIN] for side in (first, second)]
     parted = next(((i, x, y) for i, (x, y) in enumerate(zip(*orders)) if x != y), None)
-    return InputComparison(*only, tuple(contents), tuple(unknown), None if any(only) else parted)
+    if parted is not None and any(only):
+        _, x, y = parted
+        parted = parted if partial and y in first and not (x in second and only[1]) else None
+    return InputComparison(*only, tuple(contents), tuple(unknown), parted)
