@@ -507,7 +507,7 @@ def test_a_compiled_model_has_the_state_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "generator", [torch.Generator(), np.random.default_rng(), np.random.Generator(np.random.MT19937()), np.random.RandomState(), random.Random()], ids=str
+    "generator", [torch.Generator(), np.random.default_rng(), np.random.Generator(np.random.MT19937()), np.random.RandomState(), random.Random()], ids=["torch", "numpy", "numpy MT19937", "numpy legacy", "random"]
 )  # fmt: skip
 def test_generators_as_parts(tmp_path: Path, generator: Any) -> None:
     def draw() -> float:
