@@ -55,3 +55,9 @@ def test_traces_part_at_the_first_step_that_differs() -> None:
     for one, two, side in ((steps, steps[:2], "first"), (steps[:2], steps, "second")):
         shorter = first_parting(one, two)
         assert shorter is not None and (shorter.step, shorter.part) == (2, LENGTH) and side in shorter.text
+
+
+def test_the_text_says_which_side_is_which() -> None:
+    found, compared = part(STEP, changed("losses")), first_parting([STEP], [changed("losses")])
+    assert found is not None and found.text.startswith("the loss is 0 (f32:00000000), recorded 1 (f32:3f800000)")
+    assert compared is not None and ", in the first run 1 (f32:3f800000)" in compared.text

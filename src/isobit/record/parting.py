@@ -32,18 +32,18 @@ class Parting:
     settings: bool = False
 
 
-def part(first: Step, second: Step) -> Parting | None:
+def part(first: Step, second: Step, before: str = "recorded") -> Parting | None:
     """The first part in which two steps of the same index differ; None where they are the same.
 
-    A part that one side did not take is not compared.
+    A part that one side did not take is not compared. `before` is how the text calls the first side.
     """
     if second.optimizer != first.optimizer:
-        text = f"optimizer {second.optimizer} made the step, recorded {first.optimizer}"
+        text = f"optimizer {second.optimizer} made the step, {before} {first.optimizer}"
         return Parting(second.index, OPTIMIZER, text)
     if _other(first.batch, second.batch):
-        return Parting(second.index, BATCH, f"the batch is {second.batch}, recorded {first.batch}")
+        return Parting(second.index, BATCH, f"the batch is {second.batch}, {before} {first.batch}")
     if first.losses != second.losses:
-        return Parting(second.index, LOSS, _loss_text(first, second))
+        return Parting(second.index, LOSS, _loss_text(first, second, before))
     if _other(first.gradients, second.gradients):
         return Parting(second.index, GRADIENT, f"the gradients differ{_though(first, 'the loss is the same')}")
     if first.parameters != second.parameters or _other(first.state, second.state):
@@ -62,7 +62,7 @@ def first_parting(first: Iterable[Step], second: Iterable[Step]) -> Parting | No
             side = "first" if b is None else "second"
             text = f"only the {side} run has a step {longer.index}, {steps_text(longer.index)} are the same in both"
             return Parting(longer.index, LENGTH, text)
-        found = part(a, b)
+        found = part(a, b, "in the first run")
         if found is not None:
             return found
     return None
@@ -78,9 +78,9 @@ def _update(first: Step, second: Step) -> Parting:
     return Parting(second.index, UPDATE, text, settings)
 
 
-def _loss_text(first: Step, second: Step) -> str:
+def _loss_text(first: Step, second: Step, before: str) -> str:
     same = "; the batch is the same" if first.batch and second.batch else ""
-    return f"the loss is {_losses(second)}, recorded {_losses(first)}{same}"
+    return f"the loss is {_losses(second)}, {before} {_losses(first)}{same}"
 
 
 def _though(step: Step, what: str) -> str:
