@@ -26,6 +26,7 @@ from isobit.record.data_differences import data_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
 from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
 from isobit.record.store import Run, remarks, rewrite
+from isobit.record.surrounding_differences import file_differences, variable_differences
 from isobit.record.trace import Trace, open_trace, read_steps
 
 ENTROPY_NOTE = "entropy: "  # how notes on randomness without a seed begin
@@ -117,6 +118,8 @@ def _started(first: Manifest, second: Manifest) -> Iterator[Difference]:
     yield from _arguments(first, second)
     yield from _settings(first, second)
     yield from package_differences(first.packages, second.packages)
+    yield from file_differences(first, second)
+    yield from variable_differences(first.environment, second.environment)
     yield from _machine(first, second)
 
 
