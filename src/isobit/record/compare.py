@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -23,10 +23,10 @@ from isobit.record.causes import (
 )
 from isobit.record.code_differences import code_differences
 from isobit.record.data_differences import data_differences
-from isobit.record.environment_differences import environment_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
 from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
 from isobit.record.store import Run, remarks, rewrite
+from isobit.record.surrounding_differences import file_differences, variable_differences
 from isobit.record.trace import Trace, open_trace, read_steps
 
 ENTROPY_NOTE = "entropy: "  # how notes on randomness without a seed begin
@@ -117,8 +117,9 @@ def differences(first: Run, second: Run) -> tuple[Difference, ...]:
 def _started(first: Manifest, second: Manifest) -> Iterator[Difference]:
     yield from _arguments(first, second)
     yield from _settings(first, second)
-    yield from environment_differences(first.environment, second.environment)
-    yield from package_differences(first, second)
+    yield from package_differences(first.packages, second.packages)
+    yield from file_differences(first, second)
+    yield from variable_differences(first.environment, second.environment)
     yield from _machine(first, second)
 
 
@@ -139,15 +140,12 @@ def _settings(first: Manifest, second: Manifest) -> Iterator[Difference]:
         yield Difference(PACKAGE, "isobit", f"Isobit differs: {first.isobit} → {second.isobit}")
 
 
-def package_differences(first: Manifest, second: Manifest) -> Iterator[Difference]:
-    """Packages of another version, only here or only there, or with other contents under one version."""
-    for name in sorted(first.packages.keys() | second.packages.keys()):
-        a, b = first.packages.get(name), second.packages.get(name)
-        x, y = first.package_digests.get(name), second.package_digests.get(name)
+def package_differences(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
+    """Packages of another version, only here or only there."""
+    for name in sorted(first.keys() | second.keys()):
+        a, b = first.get(name), second.get(name)
         if a != b:
             yield Difference(PACKAGE, name, f"package {name} differs: {a or 'not installed'} → {b or 'not installed'}")
-        elif x and y and x != y:
-            yield Difference(PACKAGE, name, f"package {name} {a} has other files")
 
 
 def _machine(first: Manifest, second: Manifest) -> Iterator[Difference]:
