@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from isobit import __version__
-from isobit.cli import commands_records, commands_runs, exits
+from isobit.cli import commands_records, commands_runs, commands_store, exits
 from isobit.cli.options import SCRIPT_FIRST, Command
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Settings
@@ -27,6 +28,9 @@ app.command(cls=Command)(commands_records.show)
 app.command(cls=Command)(commands_records.compare)
 app.command(cls=Command)(commands_records.report)
 app.command(cls=Command)(commands_records.bundle)
+app.command(cls=Command)(commands_store.checkout)
+app.command(cls=Command)(commands_store.rm)
+app.command(cls=Command)(commands_store.gc)
 
 
 def _versions(wanted: bool) -> None:
@@ -45,6 +49,10 @@ def _top(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_versions, is_eager=True, help="Show the versions and exit.")
     ] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", envvar="ISOBIT_STORE", help="Keep and look up records there, not in .isobit."),
+    ] = None,
 ) -> None:
     pass
 

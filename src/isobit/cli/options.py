@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 from typer.core import TyperCommand
 

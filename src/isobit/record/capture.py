@@ -173,7 +173,8 @@ class CodeCapture:
         for tree in self._trees:
             out, hidden = tree.listing.left_out, tree.listing.redacted
             if out:
-                some = "; ".join(f"{name} ({left.reason})" for name, left in [*out.items()][:_NAMED])
+                largest = sorted(out.items(), key=lambda item: -(item[1].size or 0))[:_NAMED]
+                some = "; ".join(f"{name} ({left.reason})" for name, left in largest)
                 more = f"; and {len(out) - _NAMED} more" if len(out) > _NAMED else ""
                 lines.append(f"not in the record, of {tree.root}: {some}{more}")
             if hidden:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,17 +107,29 @@ def held_paths(run: Run) -> frozenset[str]:
     return frozenset(os.path.join(tree.root, name) for tree, listing in recorded_trees(run) for name in listing.files)
 
 
-def object_digests(run: Run) -> Iterator[str]:
-    """Every object that the run's code refers to, listings among them."""
+def object_digests(run: Run, known: Container[str] = ()) -> Iterator[str]:
+    """Every object that the run's code refers to, listings among them; not those of a listing that is `known`."""
+    code = run.manifest.code
+    if code is not None and all(t.listing and t.listing in known for t in code.trees) and not _has_journal(run):
+        yield from (digest for tree in code.trees for digest in _git_digests(tree))
+        return
     for tree, listing in recorded_trees(run):
         if tree.listing:
             yield tree.listing
         if not tree.listed_v1:
             yield from (entry.digest for entry in listing.files.values())
-        if tree.git is not None:
-            yield from tree.git.staged.values()
-            if tree.git.patch is not None:
-                yield tree.git.patch
+        yield from _git_digests(tree)
+
+
+def _git_digests(tree: Tree) -> Iterator[str]:
+    if tree.git is not None:
+        yield from tree.git.staged.values()
+        if tree.git.patch is not None:
+            yield tree.git.patch
+
+
+def _has_journal(run: Run) -> bool:
+    return (run.folder / JOURNAL).exists()
 
 
 def taken_over(run: Run, objects: Objects) -> Code:
@@ -130,7 +142,7 @@ def taken_over(run: Run, objects: Objects) -> Code:
         for name in listing.files:
             objects.put(file_of(run, tree, listing, name).read())
         digest = objects.put(listing.to_bytes())
-        for held in () if tree.git is None else filter(None, (tree.git.patch, *tree.git.staged.values())):
+        for held in _git_digests(tree):
             objects.put(run.objects.read(held))
         count = len(listing.files)
         trees.append(dataclasses.replace(tree, listing=digest, files=count, listed_v1={}, left_out_v1={}))

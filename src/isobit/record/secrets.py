@@ -69,7 +69,7 @@ _CODE = (".py", ".pyi", ".pyx", ".ipynb", ".js", ".ts", ".c", ".h", ".cpp", ".cc
 
 _SECRET_NAME = re.compile(
     r"(?i)token|secret|passw(or)?d|passwd|passphrase|credential|cookie|(^|_)(pwd|auth|session|pat)(_|$)"
-    r"|(^|_|[a-z])key(s|id|_id)?($|_)"
+    r"|(^|_|api|access|private)key(s|id)?($|_)"
 )
 _NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK", "TOKENIZERS_PARALLELISM"})
 _SECRET_FILES = re.compile(

@@ -60,10 +60,13 @@ class Reader:
         return Entry(mode, len(data), known.digest), redacted
 
 
-def snapshot(root: Path, git: GitTree, objects: Objects, cache: FileCache, caps: Caps = CAPS) -> tuple[Listing, Stamps]:
+def snapshot(
+    root: Path, git: GitTree, objects: Objects, cache: FileCache, caps: Caps | None = None
+) -> tuple[Listing, Stamps]:
     """The listing of the work tree at `root`, all its files in `objects`, and the stamps of those files. Raises
     RecordError if they cannot be written.
     """
+    caps = caps or CAPS
     stamps: Stamps = {}
     listing = Listing(complete=True)
     reader = Reader(objects, cache)

@@ -122,7 +122,7 @@ class Store:
                 write_atomic(ignore, b"*\n")
         except OSError as error:
             raise RecordError(
-                f"cannot write a record in {self.home}: {error.strerror}; --store DIR keeps it elsewhere"
+                f"cannot write a record in {self.home}: {error.strerror}; `isobit --store DIR …` keeps it elsewhere"
             ) from error
 
     def _try(self, manifest: Manifest) -> Run | None:

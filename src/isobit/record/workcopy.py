@@ -66,7 +66,7 @@ def working_copy(run: Run) -> Mirror:
         for tree, listing in trees:
             write_tree(run, tree, listing, Path(mirror.map(tree.root)), mirror)
         for path, target in code.links.items():
-            _link(Path(mirror.map(path)), _mapped(target, mirror))
+            _link(Path(mirror.map(path)), mirror.map(target) if os.path.isabs(target) else target)
         _link_rest(mirror, trees, run.manifest.cwd)
     except OSError as error:
         mirror.remove()
@@ -80,6 +80,8 @@ def working_copy(run: Run) -> Mirror:
 def write_tree(run: Run, tree: Tree, listing: Listing, folder: Path, mirror: Mirror | None = None) -> None:
     """Write the recorded files of `tree` below `folder`; absolute links into recorded trees lead to the mirror's."""
     folder.mkdir(parents=True, exist_ok=True)
+    if os.path.realpath(folder) != str(folder):  # a link of another recorded tree is in the way
+        raise RecordError(f"the record has a tree behind a symbolic link: {tree.root}")
     links = []
     for name, entry in listing.files.items():
         target = folder / checked_name(name)
@@ -92,7 +94,7 @@ def write_tree(run: Run, tree: Tree, listing: Listing, folder: Path, mirror: Mir
         if entry.mode == EXECUTABLE:
             target.chmod(target.stat().st_mode | 0o111)
     for target, text in links:  # last: nothing may be written through one
-        _link(target, _mapped(text, mirror) if mirror else text)
+        _link(target, mirror.where(text) if mirror else text)
 
 
 def checked_name(name: str) -> str:
@@ -109,10 +111,6 @@ def code_in(folder: Path, run: Run) -> str:
     if not (folder / name).is_file():
         raise RecordError(f"there is no {name} in {folder}")
     return str(folder / name)
-
-
-def _mapped(target: str, mirror: Mirror) -> str:
-    return mirror.where(target)
 
 
 def _link(path: Path, target: str) -> None:
