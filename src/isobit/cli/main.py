@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from isobit import __version__
 from isobit.cli import commands_records, commands_runs, commands_store, exits
-from isobit.cli.options import SCRIPT_FIRST, Command
+from isobit.cli.options import SCRIPT_FIRST, STORE, Command
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Settings
 
@@ -51,10 +52,11 @@ def _top(
     ] = False,
     store: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", envvar="ISOBIT_STORE", help="Keep and look up records there, not in .isobit."),
+        typer.Option(metavar="DIR", envvar=STORE, help="Keep and look up records there, not in .isobit."),
     ] = None,
 ) -> None:
-    pass
+    if store is not None:
+        os.environ[STORE] = os.path.abspath(store)
 
 
 def main() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -14,6 +14,7 @@ from isobit.record.store import Store
 
 SCRIPT_FIRST: dict[Any, Any] = {"allow_interspersed_args": False}  # what follows SCRIPT is the script's
 
+STORE = "ISOBIT_STORE"  # names the store, as `isobit --store` does: for scripts that start isobit themselves, too
 _BRACES = re.compile(r"\{(.+)\}(\.\.\.)?")
 
 
@@ -49,5 +50,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for progra
 
 
 def store_here() -> Store:
-    """The store at or above the current folder."""
-    return Store.find(Path.cwd())
+    """The store that `isobit --store` names, or the one at or above the current folder."""
+    named = os.environ.get(STORE)
+    return Store(Path(os.path.abspath(named))) if named else Store.find(Path.cwd())

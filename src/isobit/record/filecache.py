@@ -39,29 +39,28 @@ class FileCache:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._old = _read(path)
-        self._new: dict[str, tuple[_STAMP, Known]] = {}
+        self._new: dict[str, list] = {}  # type: ignore[type-arg]
         self._changed = False
 
     def get(self, name: str, found: os.stat_result) -> Known | None:
         """What the file `name` holds, if it has not changed."""
         entry = self._old.get(name)
-        if entry is None or tuple(entry[0]) != stamp(found):
+        if entry is None or entry[0] != [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]:
             return None
-        known = Known(entry[1], entry[2])
-        self._new[name] = (stamp(found), known)
-        return known
+        self._new[name] = entry
+        return Known(entry[1], entry[2])
 
     def put(self, name: str, found: os.stat_result, known: Known) -> None:
         """Remember what the file `name` holds; `found` is of the time before it was read."""
         self._changed = True
         if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _GRAIN:
-            self._new[name] = (stamp(found), known)
+            self._new[name] = [list(stamp(found)), known.digest, known.redacted]
 
     def save(self) -> None:
         """Write what this run has seen, if that is news. A cache that cannot be written is no reason to stop."""
         if not self._changed and len(self._new) == len(self._old):
             return
-        data = {"version": _VERSION, "files": {n: [s, k.digest, k.redacted] for n, (s, k) in self._new.items()}}
+        data = {"version": _VERSION, "files": self._new}
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self._path, json.dumps(data, separators=(",", ":")).encode("ascii"))

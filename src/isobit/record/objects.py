@@ -55,12 +55,14 @@ class Objects:
         place = self._place(digest)
         try:
             found = os.stat(place)
-            if found.st_size == size and time.time() - found.st_mtime > _FRESH:
+            if found.st_size != size:
+                return False
+            if time.time() - found.st_mtime > _FRESH:
                 os.utime(place)
                 found = os.stat(place)  # gc may have been faster
         except OSError:
             return False
-        return found.st_size == size
+        return True
 
     def read(self, digest: str) -> bytes:
         """The object's bytes; raises RecordError if it is missing or damaged."""

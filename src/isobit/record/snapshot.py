@@ -66,7 +66,7 @@ def snapshot(
     """The listing of the work tree at `root`, all its files in `objects`, and the stamps of those files. Raises
     RecordError if they cannot be written.
     """
-    caps = caps or CAPS
+    caps, prefix = caps or CAPS, os.path.join(root, "")
     stamps: Stamps = {}
     listing = Listing(complete=True)
     reader = Reader(objects, cache)
@@ -81,7 +81,7 @@ def snapshot(
         else:
             room -= status.st_size
             stamps[name] = stamp(status)
-            _keep(listing, reader, os.path.join(root, name), name, status)
+            _keep(listing, reader, prefix + name, name, status)
     cache.save()
     listing.left_out = _summed(listing.left_out)
     listing.ignored = [name for name in git.ignored if not _is_store(name)]
@@ -122,7 +122,7 @@ def _found(root: Path, git: GitTree, listing: Listing) -> list[tuple[str, os.sta
 
 
 def _is_store(name: str) -> bool:
-    return name.startswith(f"{_STORE}/") or f"/{_STORE}/" in name
+    return _STORE in name and f"/{_STORE}/" in f"/{name}"
 
 
 def _summed(left_out: dict[str, LeftOut]) -> dict[str, LeftOut]:
