@@ -29,6 +29,9 @@ def run(
     plain: Plain = False,
     module: Module = False,
     keep_checkpoints: Annotated[bool, typer.Option(help="Keep every isobit.Checkpoint in the record.")] = False,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="NAME", help="Record this variable's value as well.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No lines of Isobit's own but errors.")] = False,
     no_live: Annotated[bool, typer.Option("--no-live", help="No live line on the terminal's last row.")] = False,
     mlflow: Annotated[str | None, typer.Option(metavar="URI", help="Write to this MLflow tracking server too.")] = None,
@@ -51,6 +54,7 @@ def run(
             strict=strict,
             plain=plain,
             keep_checkpoints=keep_checkpoints,
+            shown=tuple(env or ()),
             quiet=quiet,
             live=not no_live,
             mlflow=mlflow,
