@@ -34,7 +34,7 @@ _KNOWN = re.compile(
 # Of every process or terminal anew: a digest would only say that.
 _FLEETING = re.compile(
     r"_|SHLVL|PWD|OLDPWD|WINDOWID|TERM_SESSION_ID|COLUMNS|LINES|SSH_(CLIENT|CONNECTION|TTY|AUTH_SOCK)|XDG_SESSION_ID"
-    r"|DBUS_SESSION_BUS_ADDRESS"
+    r"|DBUS_SESSION_BUS_ADDRESS|PYTEST_CURRENT_TEST"
 )
 
 
