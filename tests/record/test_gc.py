@@ -154,3 +154,14 @@ def test_packages_are_read_once(tmp_path: Path) -> None:
     write(tmp_path, {"lib/a-1.dist-info/RECORD": "a.py,,1\n"})
     again = packages(tmp_path / "s", path)
     assert again[0].digest != found[0].digest and again[1:] == found[1:]
+
+
+def test_a_run_that_cannot_be_read_can_be_deleted_by_its_id(tmp_path: Path, runs: list[Run]) -> None:
+    home = Store(tmp_path / "s")
+    (runs[0].folder / "manifest.json").write_text("{")
+    with pytest.raises(RecordError, match=f"isobit rm {runs[0].manifest.id}"):
+        collect(home)
+    with pytest.raises(RecordError, match="no run"):
+        gc.delete_unreadable(home, runs[0].manifest.id[:-1])
+    assert gc.delete_unreadable(home, runs[0].manifest.id) > 0
+    assert home.ids() == [run.manifest.id for run in runs[1:]] and collect(home).runs == ()

@@ -42,9 +42,12 @@ def checkout(
 def rm(runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="The runs to delete.")]) -> None:
     """Delete runs. What they alone refer to goes with the next `isobit gc`."""
     store = store_here()
-    for run in [resolve(store, name) for name in runs]:
+    unreadable = [entry.id for entry in entries(store) if entry.status == UNREADABLE and entry.id in runs]
+    for run in [resolve(store, name) for name in runs if name not in unreadable]:
         size = collector.delete(run)
         typer.echo(f"deleted {run.manifest.id} ({_amount(size)})")
+    for run_id in unreadable:
+        typer.echo(f"deleted {run_id} ({_amount(collector.delete_unreadable(store, run_id))})")
 
 
 def gc(

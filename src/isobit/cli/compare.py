@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from isobit.record.causes import CODE, FOLDER, MACHINE, Difference
+from isobit.record.causes import CODE, FILE, FOLDER, MACHINE, Difference
 from isobit.record.compare import Compared, compare
 from isobit.record.parting import readable, steps_text
 from isobit.record.store import Run
@@ -62,7 +62,7 @@ def _sentence(compared: Compared) -> tuple[str, int]:
 
 def _print_differences(console: Console, found: tuple[Difference, ...], full: bool) -> None:
     for difference in found:
-        quiet = difference.kind in (MACHINE, FOLDER)
+        quiet = difference.kind in (FILE, FOLDER, MACHINE)
         console.print(f"{difference.kind}: {difference.text}", style="dim" if quiet else "bold", markup=False)
         lines = difference.detail.splitlines()
         shown = lines if full else lines[:_PATCH_LINES]

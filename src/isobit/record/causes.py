@@ -10,6 +10,7 @@ from isobit.record.parting import BATCH, GRADIENT, LENGTH, LOSS, OPTIMIZER, RAND
 
 # Kinds of differences, as they are named in JSON.
 CODE = "code"
+FILE = "file"  # recorded beside the code, but neither code nor read by either run
 DATA = "data"
 ORDER = "order"  # of files
 ARGUMENT = "argument"

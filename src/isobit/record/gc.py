@@ -36,12 +36,25 @@ def delete(run: Run) -> int:
     """Delete the run's folder; returns its size in bytes. Raises RecordError for one that is under way."""
     if run.status == RUNNING:
         raise RecordError(f"run {run.manifest.id} is under way: it is not deleted")
-    gone = run.folder.with_name(f"{_GONE}{run.folder.name}")
+    return _delete(run.folder)
+
+
+def delete_unreadable(store: Store, run_id: str) -> int:
+    """Delete the folder of a run whose record cannot be read, which has to be named by its whole id; returns its size.
+    Raises RecordError if there is none.
+    """
+    if run_id not in store.ids():
+        raise RecordError(f"no run {run_id!r} in {store.runs}")
+    return _delete(store.runs / run_id)
+
+
+def _delete(folder: Path) -> int:
+    gone = folder.with_name(f"{_GONE}{folder.name}")
     try:
-        size = folder_size(run.folder)
-        run.folder.rename(gone)  # at once: nobody sees half of it
+        size = folder_size(folder)
+        folder.rename(gone)  # at once: nobody sees half of it
     except OSError as error:
-        raise RecordError(f"cannot delete {run.folder}: {error.strerror}") from error
+        raise RecordError(f"cannot delete {folder}: {error.strerror}") from error
     shutil.rmtree(gone, ignore_errors=True)  # gc deletes what is left of it
     return size
 
@@ -81,7 +94,8 @@ def _references(store: Store, without: frozenset[str]) -> set[str]:
             try:
                 found.update(object_digests(store.open(run_id), found))
             except RecordError as error:
-                raise RecordError(f"nothing is deleted, since what {run_id} refers to is not known: {error}") from error
+                what = f"nothing is deleted, since what {run_id} refers to is not known: {error}"
+                raise RecordError(f"{what}; `isobit rm {run_id}` deletes that run") from error
     return found
 
 
