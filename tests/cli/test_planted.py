@@ -121,7 +121,7 @@ def judged(project: Project, *args: str) -> tuple[dict[str, Any], str]:
     done = project.isobit("replay", first, *args)
     verdict: dict[str, Any] = project.latest()["replay"]["verdict"]
     assert done.returncode == {"identical": 0, "differs": 1, "none": 2}[verdict["outcome"]], done.stderr
-    return verdict, done.stdout + done.stderr
+    return verdict, done.stderr + done.stdout
 
 
 def test_without_a_cause_the_replay_is_identical(project: Project) -> None:
@@ -138,6 +138,22 @@ def test_the_replay_names_step_part_and_cause(name: str, project: Project) -> No
     assert (verdict["outcome"], verdict["step"], verdict["what"]) == ("differs", plant.step, plant.part), printed
     assert plant.cause in verdict["causes"][0], verdict["causes"]
     assert f"likely cause: {verdict['causes'][0]}" in printed
+
+
+def test_a_replay_says_what_has_changed_before_it_begins(project: Project) -> None:
+    a_package(project)
+    a_label(project)
+    an_augmentation(project)
+    project.variables["RATE"] = "0.1"
+    _, printed = judged(project, "--code", "current")
+    before, _, _ = printed.partition("isobit: run ")
+    for words in (
+        "labels.csv: it has the same size, other contents",
+        "package flipper differs: 1.0 → 1.1",
+        "environment variable RATE",
+        "code: augment.py is not what was recorded",
+    ):
+        assert words in before, printed
 
 
 def test_the_file_of_a_corrupted_checkpoint_is_among_the_causes(project: Project) -> None:

@@ -18,7 +18,7 @@ from isobit.cli.child import run_child
 from isobit.cli.opening import redactions
 from isobit.cli.oplevel import operator_parting
 from isobit.cli.output import print_json
-from isobit.cli.plan import RECORD, Plan
+from isobit.cli.plan import RECORD, Plan, process_environment
 from isobit.cli.sample import replay_segments
 from isobit.cli.stdin import NAME as STDIN
 from isobit.record.code_files import held_paths, recorded_code, script_root
@@ -27,11 +27,13 @@ from isobit.record.data_differences import change_words
 from isobit.record.inputs import changed_inputs
 from isobit.record.manifest import INTERRUPTED, Manifest, Verdict
 from isobit.record.parting import LENGTH, PARTS
+from isobit.record.precheck import changed_code, changed_surroundings
 from isobit.record.replay import DIFFERS, IDENTICAL, NONE
 from isobit.record.store import Run, Store
 from isobit.record.workcopy import Mirror, code_in, working_copy
 
 CURRENT = "current"
+_SAID_BEFORE = 8  # lines on each of what has changed
 _STDERR = 2
 _EXIT = {IDENTICAL: exits.OK, DIFFERS: exits.DIFFERS}
 
@@ -57,10 +59,10 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     With `as_json` the verdict is an object and alone on stdout: what the script prints goes to stderr. Raises
     RecordError if the record does not hold what a replay needs.
     """
-    _say_before(run, how.code)
     operator = None
     with _code(run, how.code) as code:
         plan = _plan(store, run, code, how)
+        _say_before(store, run, plan)
         if how.sample is not None:
             return replay_segments(run, plan, code.folder, how.sample)
         status, made = run_child(plan, code.folder, stdout=_STDERR if as_json else None)
@@ -80,12 +82,24 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     return _EXIT.get(judged.outcome, exits.NO_VERDICT)
 
 
-def _say_before(run: Run, code: str) -> None:
-    """What is not as it was recorded: data, and what the record does not show. Data that it holds comes from it."""
-    held = held_paths(run) if code == RECORD else frozenset()
+def _say_before(store: Store, run: Run, plan: Plan) -> None:
+    """What is not as it was recorded, before any time is spent. Data that the record holds comes from it."""
+    recorded = plan.replay_code == RECORD
+    held = held_paths(run) if recorded else frozenset()
     lines = [f"data: {line}" for line in change_words([c for c in changed_inputs(run) if c.path not in held])]
-    for line in (*lines, *(redactions(run) if code == RECORD else ())):
-        print(f"isobit: {line}", file=sys.stderr)
+    lines += _few([f"since then: {text}" for text in changed_surroundings(run, store, process_environment(plan))])
+    if recorded:
+        lines += redactions(run)
+    else:
+        root = script_root(run) if plan.replay_code == CURRENT else os.path.abspath(plan.replay_code)
+        lines += _few([f"code: {text}" for text in changed_code(run, Path(root))])
+    for line in lines:
+        print(f"isobit: {line}", file=sys.stderr, flush=True)
+
+
+def _few(lines: list[str]) -> list[str]:
+    rest = len(lines) - _SAID_BEFORE
+    return [*lines[:_SAID_BEFORE], f"and {rest} more"] if rest > 0 else lines
 
 
 def _first_operator(store: Store, run: Run, replayed: tuple[Plan, Path], step: int) -> str:

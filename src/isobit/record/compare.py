@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -26,7 +26,7 @@ from isobit.record.data_differences import data_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
 from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
 from isobit.record.store import Run, remarks, rewrite
-from isobit.record.surrounding_differences import file_differences, variable_differences
+from isobit.record.surrounding_differences import surrounding_differences
 from isobit.record.trace import Trace, open_trace, read_steps
 
 ENTROPY_NOTE = "entropy: "  # how notes on randomness without a seed begin
@@ -117,9 +117,7 @@ def differences(first: Run, second: Run) -> tuple[Difference, ...]:
 def _started(first: Manifest, second: Manifest) -> Iterator[Difference]:
     yield from _arguments(first, second)
     yield from _settings(first, second)
-    yield from package_differences(first.packages, second.packages)
-    yield from file_differences(first, second)
-    yield from variable_differences(first.environment, second.environment)
+    yield from surrounding_differences(first, second)
     yield from _machine(first, second)
 
 
@@ -140,21 +138,11 @@ def _settings(first: Manifest, second: Manifest) -> Iterator[Difference]:
         yield Difference(PACKAGE, "isobit", f"Isobit differs: {first.isobit} → {second.isobit}")
 
 
-def package_differences(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
-    """Packages of another version, only here or only there."""
-    for name in sorted(first.keys() | second.keys()):
-        a, b = first.get(name), second.get(name)
-        if a != b:
-            yield Difference(PACKAGE, name, f"package {name} differs: {a or 'not installed'} → {b or 'not installed'}")
-
-
 def _machine(first: Manifest, second: Manifest) -> Iterator[Difference]:
     """Where it ran: under the exact arithmetic none of it changes a bit, outside it may."""
     one, two = first.machine, second.machine
-    if one is not None and two is not None:
-        for name, a, b in (("python", one.python, two.python), ("processor", one.processor, two.processor)):
-            if a != b:
-                yield Difference(MACHINE, name, f"{name}: {a} → {b}")
+    if one is not None and two is not None and one.processor != two.processor:
+        yield Difference(MACHINE, "processor", f"processor: {one.processor} → {two.processor}")
     for name in ("threads", "cpu"):
         x, y = getattr(first.settings, name), getattr(second.settings, name)
         if x != y:

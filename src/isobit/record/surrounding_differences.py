@@ -4,10 +4,28 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from isobit.record.causes import ENVIRONMENT, PACKAGE, Difference
 from isobit.record.manifest import Environment, Manifest
+
+
+def surrounding_differences(first: Manifest, second: Manifest) -> Iterator[Difference]:
+    """Packages, the Python that runs them, and environment variables."""
+    yield from package_differences(first.packages, second.packages)
+    yield from file_differences(first, second)
+    if first.machine is not None and second.machine is not None and first.machine.python != second.machine.python:
+        change = f"{first.machine.python} → {second.machine.python}"
+        yield Difference(PACKAGE, "python", f"Python differs: {change}")
+    yield from variable_differences(first.environment, second.environment)
+
+
+def package_differences(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
+    """Packages of another version, only here or only there."""
+    for name in sorted(first.keys() | second.keys()):
+        a, b = first.get(name), second.get(name)
+        if a != b:
+            yield Difference(PACKAGE, name, f"package {name} differs: {a or 'not installed'} → {b or 'not installed'}")
 
 
 def variable_differences(first: Environment | None, second: Environment | None) -> Iterator[Difference]:
