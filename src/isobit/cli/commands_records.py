@@ -1,4 +1,4 @@
-"""The commands that look at records: runs, show, bundle, compare, report."""
+"""The commands that look at one record: show, bundle. Neither needs NumPy."""
 
 from __future__ import annotations
 
@@ -7,67 +7,11 @@ from typing import Annotated
 
 import typer
 
-from isobit.cli import listing, view_data, views
-from isobit.cli.choose import Choice, Order, chosen
-from isobit.cli.compare import print_comparison_json, show_comparison
+from isobit.cli import view_data, views
 from isobit.cli.options import AsJson, RunName, store_here
 from isobit.cli.output import errors, print_json
-from isobit.cli.steps_view import show_steps
 from isobit.record.bundle import write_bundle
-from isobit.record.index import UNREADABLE, entries
-from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, KILLED, RUNNING, STOPPED
 from isobit.record.resolve import resolve
-
-_STATUSES = (RUNNING, FINISHED, FAILED, INTERRUPTED, STOPPED, KILLED, UNREADABLE)
-
-
-def _known(statuses: list[str] | None) -> list[str] | None:
-    """Checks what --status was given."""
-    for text in statuses or ():
-        if text not in _STATUSES:
-            raise typer.BadParameter(f"{text!r} is none of {', '.join(_STATUSES)}")
-    return statuses
-
-
-def _status_names(incomplete: str) -> list[str]:
-    """What the shell offers for --status."""
-    return [status for status in _STATUSES if status.startswith(incomplete)]
-
-
-Status = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="STATUS",
-        callback=_known,
-        autocompletion=_status_names,
-        help="Only runs with this status; several may be given.",
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(metavar="CONDITION", help="Such as 'loss<0.1' or 'arg.lr=0.1'; all that are given must hold."),
-]
-
-
-def runs(
-    status: Status = None,
-    script: Annotated[str | None, typer.Option(metavar="GLOB", help="Only runs of scripts that match.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="2d|DATE", help="Only runs that began since then.")] = None,
-    where: Where = None,
-    sort: Annotated[Order, typer.Option(help="What to sort by.")] = Order.STARTED,
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
-    last: Annotated[int | None, typer.Option("-n", min=0, metavar="N", help="The last N alone.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All, at a terminal too.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the recorded runs, newest last."""
-    with errors(as_json):
-        choice = Choice(tuple(status or ()), script, since, tuple(where or ()), sort, reverse)
-        found = chosen(entries(store_here()), choice)
-        if as_json:
-            listing.print_runs(found, last)
-        else:
-            listing.show_runs(found, last, everything)
 
 
 def show(
@@ -80,6 +24,8 @@ def show(
     with errors(as_json):
         found = resolve(store_here(), run)
         if steps is not None:
+            from isobit.cli.steps_view import show_steps  # NumPy, which nothing else here needs
+
             show_steps(found, steps, as_json)
         elif data:
             (view_data.print_data_json if as_json else view_data.show_data)(found)
@@ -100,29 +46,3 @@ def bundle(
         write_bundle(found, output)
         if as_json:
             print_json({"run": found.manifest.id, "bundle": str(output), "bytes": output.stat().st_size})
-
-
-def compare(
-    first: RunName,
-    second: RunName,
-    full: Annotated[bool, typer.Option("--full", help="Patches of changed files in full.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """What differs between two runs, and the first step that parts: exit 0 if their steps are the same, 1 if not."""
-    with errors(as_json):
-        store = store_here()
-        one, two = resolve(store, first), resolve(store, second)
-        raise typer.Exit(print_comparison_json(one, two) if as_json else show_comparison(one, two, full))
-
-
-def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="One run, or several to set side by side.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page to write; report-<id>.html unless given.")
-    ] = None,
-) -> None:
-    """Write one self-contained HTML page: curves, provenance, verdicts and, for several runs, what differs."""
-    from isobit.cli.report.command import write_report  # its template engine and NumPy double every command's start
-
-    store = store_here()
-    print(write_report([resolve(store, run) for run in runs], output))

@@ -12,15 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from isobit.cli.view_data import data_of, data_words
+from isobit.cli.words import COLOURS, duration
 from isobit.record.manifest import Manifest
 from isobit.record.parting import readable
-from isobit.record.store import Run, remarks
-from isobit.record.trace import Step, open_trace
+from isobit.record.peek import last_step
+from isobit.record.remarks import remarks
+from isobit.record.store import Run
 
-COLOURS = {
-    "finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow",
-    "unreadable": "red",
-}  # fmt: skip
 _NAMED = ("torch", "numpy", "isobit")
 
 
@@ -35,7 +33,7 @@ def show_run(run: Run) -> None:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    manifest, (count, last) = run.manifest, _last_step(run)
+    manifest, (count, last) = run.manifest, last_step(run.folder)
     facts = [
         ("run", manifest.id),
         ("status", _coloured(run.status) + _ending(manifest)),
@@ -89,19 +87,13 @@ def _remarks(run: Run) -> list[tuple[str, str]]:
 
 def run_object(run: Run) -> dict[str, Any]:
     """The manifest as JSON has it, with the status as it is now and the last step."""
-    count, last = _last_step(run)
+    count, last = last_step(run.folder)
     data = dataclasses.asdict(run.manifest)
     holes, notes = remarks(run)
     data |= {"status": run.status, "steps": count, "folder": str(run.folder)}
     data |= {"holes": [dataclasses.asdict(hole) for hole in holes], "notes": notes}
     data["last_step"] = dataclasses.asdict(last) if last else None
     return data
-
-
-def _last_step(run: Run) -> tuple[int, Step | None]:
-    """How many steps were recorded, and the last."""
-    trace = open_trace(run.folder)
-    return len(trace), trace.step(-1) if len(trace) else None
 
 
 def _times(count: int) -> str:
@@ -120,17 +112,6 @@ def _ending(manifest: Manifest) -> str:
     if manifest.error is not None:
         return escape(f" (exit {manifest.exit_code}; {manifest.error})")
     return f" (exit {manifest.exit_code})" if manifest.exit_code else ""
-
-
-def duration(seconds: float | None) -> str:
-    """``12.3 s``, ``4:05 min``, ``3:04:05 h``; "" for None."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
 
 
 def _local(stamp: str) -> str:
