@@ -21,9 +21,12 @@ from isobit.cli.report.letters import printable
 from isobit.cli.report.page import report
 from isobit.cli.report.ticks import log_axis, step_ticks, ticks, value_axis
 from isobit.record.bundle import write_bundle
-from isobit.record.curves import Curve, CurveBuilder, envelope, measured
+from isobit.record.checking import Points
+from isobit.record.curves import Curve, envelope, measured
+from isobit.record.curves import curve as curve_of
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Code, GitState, Hole, Machine, Replay, Settings, Verdict
+from isobit.record.rows import packed
 from isobit.record.store import Run, Store, open_run, rewrite
 from isobit.record.trace import Step, TraceWriter
 from tests.cli.browser import Browser, chromium
@@ -261,11 +264,10 @@ def test_a_million_steps_make_a_small_page_and_lose_no_spike() -> None:
     ],
 )  # fmt: skip
 def test_bits_become_numbers(word: str, value: float) -> None:
-    builder = CurveBuilder()
-    builder.add(3, word)
-    builder.add(4, "xxh3:" + "0" * 32)
-    found = builder.curve()
-    assert (found.values.tolist(), found.word(0), found.kind, builder.refused) == ([value], word, word.split(":")[0], 1)
+    packed_words = [packed(word), packed("xxh3:" + "0" * 32)]
+    kinds, bits = zip(*((kind, int.from_bytes(value[:8], "little")) for kind, value in packed_words))
+    found = curve_of(Points(np.array([3, 4]), np.array(kinds, np.uint8), np.array(bits, np.uint64)))
+    assert (found.values.tolist(), found.word(0), found.kind) == ([value], word, word.split(":")[0])
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_damaged_index_is_built_anew(store: Store, monkeypatch: pytest.MonkeyP
         case "a byte":
             path.write_bytes(data.replace(b"finished", b"finishes", 1))
         case _:
-            path.write_bytes(data.replace(b"isobit index 1", b"isobit index 0"))
+            path.write_bytes(data.replace(b"isobit index 2", b"isobit index 1"))
     read = count_reads(monkeypatch)
     assert entries(store) == first and len(read) == 2
     assert path.read_bytes() == data

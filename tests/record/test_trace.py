@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isobit.record.columns import ENTRIES, ROW, Ends, packed, step_bytes, unpacked
+from isobit.record.columns import ENTRIES, ROW
 from isobit.record.errors import RecordError
-from isobit.record.trace import Logged, Step, Trace, TraceWriter, number, open_trace, read_steps
+from isobit.record.rows import Ends, Logged, packed, step_bytes, unpacked
+from isobit.record.trace import Step, Trace, TraceWriter, number, open_trace, read_steps
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -1,4 +1,4 @@
-"""The commands that look at records: runs, show, bundle, compare, report."""
+"""The commands that look at records: runs, show, bundle. None needs NumPy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import typer
 
 from isobit.cli import listing, view_data, views
 from isobit.cli.choose import Choice, Order, chosen
-from isobit.cli.compare import print_comparison_json, show_comparison
 from isobit.cli.options import AsJson, RunName, store_here
 from isobit.cli.output import errors, print_json
-from isobit.cli.steps_view import show_steps
 from isobit.record.bundle import write_bundle
 from isobit.record.index import UNREADABLE, entries
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, KILLED, RUNNING, STOPPED
@@ -80,6 +78,8 @@ def show(
     with errors(as_json):
         found = resolve(store_here(), run)
         if steps is not None:
+            from isobit.cli.steps_view import show_steps  # NumPy, which nothing else here needs
+
             show_steps(found, steps, as_json)
         elif data:
             (view_data.print_data_json if as_json else view_data.show_data)(found)
@@ -100,29 +100,3 @@ def bundle(
         write_bundle(found, output)
         if as_json:
             print_json({"run": found.manifest.id, "bundle": str(output), "bytes": output.stat().st_size})
-
-
-def compare(
-    first: RunName,
-    second: RunName,
-    full: Annotated[bool, typer.Option("--full", help="Patches of changed files in full.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """What differs between two runs, and the first step that parts: exit 0 if their steps are the same, 1 if not."""
-    with errors(as_json):
-        store = store_here()
-        one, two = resolve(store, first), resolve(store, second)
-        raise typer.Exit(print_comparison_json(one, two) if as_json else show_comparison(one, two, full))
-
-
-def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="One run, or several to set side by side.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page to write; report-<id>.html unless given.")
-    ] = None,
-) -> None:
-    """Write one self-contained HTML page: curves, provenance, verdicts and, for several runs, what differs."""
-    from isobit.cli.report.command import write_report  # its template engine and NumPy double every command's start
-
-    store = store_here()
-    print(write_report([resolve(store, run) for run in runs], output))

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from isobit.cli.watcher import Watcher
 from isobit.record.manifest import Hole, Manifest
+from isobit.record.rows import Step
 from isobit.record.store import Run
-from isobit.record.trace import Step
 
 STATE = struct.Struct("<qdq24s")  # steps, seconds of the last one, holes, the bits of its first loss
 _WAIT = 2.0  # seconds, for the line to be taken off the screen

@@ -1,4 +1,4 @@
-"""The ``isobit`` command: which commands there are. What each does stands in the module that it comes from."""
+"""The ``isobit`` command: its top. groups.py says which commands there are."""
 
 from __future__ import annotations
 
@@ -11,27 +11,18 @@ from typing import Annotated
 import typer
 
 from isobit import __version__
-from isobit.cli import commands_records, commands_runs, commands_store, exits
-from isobit.cli.options import SCRIPT_FIRST, STORE, Command
+from isobit.cli import exits
+from isobit.cli.groups import Commands
+from isobit.cli.options import STORE
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Settings
 
 app = typer.Typer(
+    cls=Commands,
     help="PyTorch, bit for bit: run a script, record it, replay it, judge it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command(cls=Command, context_settings=SCRIPT_FIRST)(commands_runs.run)
-app.command(cls=Command)(commands_runs.replay)
-app.command(cls=Command, context_settings=SCRIPT_FIRST)(commands_runs.check)
-app.command(cls=Command)(commands_records.runs)
-app.command(cls=Command)(commands_records.show)
-app.command(cls=Command)(commands_records.compare)
-app.command(cls=Command)(commands_records.report)
-app.command(cls=Command)(commands_records.bundle)
-app.command(cls=Command)(commands_store.checkout)
-app.command(cls=Command)(commands_store.rm)
-app.command(cls=Command)(commands_store.gc)
 
 
 def _versions(wanted: bool) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from isobit.record.manifest import Hole, Manifest
+from isobit.record.rows import Step
 from isobit.record.store import Run
-from isobit.record.trace import Step
 
 
 class Observer(Protocol):

@@ -14,8 +14,8 @@ from rich.table import Table
 from isobit.cli.view_data import data_of, data_words
 from isobit.record.manifest import Manifest
 from isobit.record.parting import readable
+from isobit.record.peek import last_step
 from isobit.record.store import Run, remarks
-from isobit.record.trace import Step, open_trace
 
 COLOURS = {
     "finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow",
@@ -35,7 +35,7 @@ def show_run(run: Run) -> None:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    manifest, (count, last) = run.manifest, _last_step(run)
+    manifest, (count, last) = run.manifest, last_step(run.folder)
     facts = [
         ("run", manifest.id),
         ("status", _coloured(run.status) + _ending(manifest)),
@@ -89,19 +89,13 @@ def _remarks(run: Run) -> list[tuple[str, str]]:
 
 def run_object(run: Run) -> dict[str, Any]:
     """The manifest as JSON has it, with the status as it is now and the last step."""
-    count, last = _last_step(run)
+    count, last = last_step(run.folder)
     data = dataclasses.asdict(run.manifest)
     holes, notes = remarks(run)
     data |= {"status": run.status, "steps": count, "folder": str(run.folder)}
     data |= {"holes": [dataclasses.asdict(hole) for hole in holes], "notes": notes}
     data["last_step"] = dataclasses.asdict(last) if last else None
     return data
-
-
-def _last_step(run: Run) -> tuple[int, Step | None]:
-    """How many steps were recorded, and the last."""
-    trace = open_trace(run.folder)
-    return len(trace), trace.step(-1) if len(trace) else None
 
 
 def _times(count: int) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isobit.arithmetic.dtypes import DType
-from isobit.record.trace import Step
+from isobit.record.checking import Losses, Points
+from isobit.record.rows import XXH3
 
 KINDS = tuple(DType)
 
@@ -61,37 +60,6 @@ class Curve:
         return Curve(self.steps[chosen], self.values[chosen], *bits)
 
 
-class CurveBuilder:
-    """Collects the points of one curve."""
-
-    def __init__(self) -> None:
-        self._steps = array("q")
-        self._kinds = array("B")
-        self._bits = array("Q")
-        self.refused = 0  # words that are no number
-
-    def add(self, step: int, word: str) -> None:
-        """Append a value given by its bits; one that is no single number, such as a digest, is counted only."""
-        kind, _, digits = word.partition(":")
-        code = _CODES.get(kind)
-        if code is None:
-            self.refused += 1
-            return
-        self._steps.append(step)
-        self._kinds.append(code)
-        self._bits.append(int(digits, 16))
-
-    def curve(self) -> Curve:
-        """What was collected, by step."""
-        steps, kinds = np.array(self._steps, np.int64), np.array(self._kinds, np.uint8)
-        bits = np.array(self._bits, np.uint64)
-        curve = Curve(steps, decoded(kinds, bits), kinds, bits)
-        return curve if np.all(np.diff(steps) >= 0) else curve.take(np.argsort(steps, kind="stable"))
-
-
-_CODES = {str(kind): code for code, kind in enumerate(KINDS)}
-
-
 def measured(steps: NDArray[np.int64], values: NDArray[np.float64]) -> Curve:
     """A curve of numbers without bits."""
     return Curve(steps, values, np.empty(0, np.uint8), np.empty(0, np.uint64))
@@ -113,22 +81,33 @@ def _numbers(kind: DType, bits: NDArray[np.uint64]) -> NDArray[Any]:
     return bits.astype(f"u{kind.itemsize}").view(kind.numpy)
 
 
-def losses(steps: Iterable[Step]) -> tuple[dict[tuple[int, int], Curve], Curve, int]:
-    """Of a trace: the losses by (optimizer, position), the seconds each step took, and how many losses are no number.
+def losses(found: Losses) -> tuple[dict[tuple[int, int], Curve], int]:
+    """The losses by (optimizer, position), and how many are no number."""
+    numbers = found.kinds > XXH3
+    keys = found.optimizers[numbers].astype(np.int64) << 32 | found.positions[numbers]
+    order = np.argsort(keys, kind="stable")
+    names, begins = np.unique(keys[order], return_index=True)
+    chosen = np.flatnonzero(numbers)[order]
+    steps, kinds, bits = found.steps[chosen], found.kinds[chosen], found.bits[chosen]
+    parts = pairwise([*begins.tolist(), len(order)])
+    curves = {
+        (key >> 32, key & 0xFFFFFFFF): curve(Points(steps[a:b], kinds[a:b], bits[a:b]))
+        for key, (a, b) in zip(names.tolist(), parts, strict=True)
+    }
+    return curves, int(np.count_nonzero(~numbers))
 
-    The first step's time is left out: it holds the script's start.
-    """
-    builders: dict[tuple[int, int], CurveBuilder] = {}
-    indices, seconds = array("q"), array("d")
-    for step in steps:
-        indices.append(step.index)
-        seconds.append(step.seconds)
-        for position, word in enumerate(step.losses):
-            builders.setdefault((step.optimizer, position), CurveBuilder()).add(step.index, word)
-    times = measured(np.array(indices, np.int64)[1:], np.diff(np.array(seconds, np.float64)))
-    curves = {key: builder.curve() for key, builder in sorted(builders.items())}
-    refused = sum(builder.refused for builder in builders.values())
-    return {key: curve for key, curve in curves.items() if curve.steps.size}, times, refused
+
+def curve(points: Points) -> Curve:
+    """The numbers among `points`, by step."""
+    numbers = points.kinds > XXH3
+    steps, kinds, bits = points.steps[numbers], points.kinds[numbers] - np.uint8(XXH3 + 1), points.bits[numbers]
+    found = Curve(steps, decoded(kinds, bits), kinds, bits)
+    return found if np.all(np.diff(steps) >= 0) else found.take(np.argsort(steps, kind="stable"))
+
+
+def step_times(seconds: NDArray[np.float64]) -> Curve:
+    """The seconds each step took. The first step's time is left out: it holds the script's start."""
+    return measured(np.arange(1, max(1, len(seconds)), dtype=np.int64), np.diff(seconds))
 
 
 def envelope(curve: Curve, first: int, last: int, columns: int) -> Curve:

@@ -20,13 +20,15 @@ from isobit.record.files import write_atomic
 from isobit.record.losses import loss_value
 from isobit.record.manifest import KILLED, RUNNING, Manifest, read_manifest
 from isobit.record.manifest import NAME as MANIFEST
+from isobit.record.peek import last_step as last_of
 from isobit.record.process import Process, is_alive
+from isobit.record.rows import FOLDER, STEPS
 from isobit.record.store import Store
-from isobit.record.trace import open_trace
+from isobit.record.trace_v1 import NAME as OLD_TRACE
 
 NAME = "index.json"
 UNREADABLE = "unreadable"
-_HEADER = f"isobit index 1, isobit {__version__}, "
+_HEADER = f"isobit index 2, isobit {__version__}, "
 
 
 class Entry(NamedTuple):
@@ -59,11 +61,14 @@ class Entry(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of the index: what its manifest's file was like, the writing process, and the entry."""
+    """A row of the index: what its manifest's file was like, the writing process, how long the trace of a run that has
+    not closed its record was when its last step was read, and the entry, of which the manifest gives the status.
+    """
 
     mtime_ns: int
     size: int
     process: Process | None
+    traced: int
     entry: Entry
 
 
@@ -71,10 +76,18 @@ def entries(store: Store) -> list[Entry]:
     """All runs of the store, oldest first, as they are now."""
     known = _load(store.home / NAME)
     rows = {run_id: _row(f"{store.runs}/{run_id}", run_id, known.get(run_id)) for run_id in store.ids()}
-    if rows.keys() != known.keys() or any(rows[run_id] is not known[run_id] for run_id in rows):
+    gone = {i for i, row in rows.items() if row.process and row.entry.status == RUNNING and not is_alive(row.process)}
+    # What a run that goes on has come to is not kept: the index would be written at every look.
+    kept = {i: row for i, row in rows.items() if row.mtime_ns}
+    if kept.keys() != known.keys() or any(_is_new(row, known[i], i in gone) for i, row in kept.items()):
         with contextlib.suppress(OSError):  # a store that is only read
-            _save(store.home, rows)
-    return [_now(store, row) for row in rows.values()]
+            _save(store.home, kept)
+    return [row.entry._replace(status=KILLED) if i in gone else row.entry for i, row in rows.items()]
+
+
+def _is_new(row: _Row, known: _Row, gone: bool) -> bool:
+    """Whether a row is to be kept in place of the known one."""
+    return row is not known and (gone or row[:2] != known[:2])
 
 
 def _row(folder: str, run_id: str, known: _Row | None) -> _Row:
@@ -82,14 +95,34 @@ def _row(folder: str, run_id: str, known: _Row | None) -> _Row:
     try:
         found = os.stat(f"{folder}/{MANIFEST}")
     except OSError:
-        return _Row(0, 0, None, _unreadable(run_id, f"{folder} holds no run: {MANIFEST} is missing"))
+        return _Row(0, 0, None, 0, _unreadable(run_id, f"{folder} holds no run: {MANIFEST} is missing"))
     if known is not None and (known.mtime_ns, known.size) == (found.st_mtime_ns, found.st_size):
-        return known
+        return known if known.process is None else _traced(folder, known)
     try:
         manifest = read_manifest(Path(folder))
     except RecordError as error:
-        return _Row(found.st_mtime_ns, found.st_size, None, _unreadable(run_id, str(error)))
-    return _Row(found.st_mtime_ns, found.st_size, manifest.process, _entry(Path(folder), manifest))
+        return _Row(found.st_mtime_ns, found.st_size, None, 0, _unreadable(run_id, str(error)))
+    process = manifest.process if manifest.ended is None else None  # closed: nobody need ask for it again
+    row = _Row(found.st_mtime_ns, found.st_size, process, 0, _entry(Path(folder), manifest))
+    return row if process is None else _traced(folder, row)
+
+
+def _traced(folder: str, row: _Row) -> _Row:
+    """The row of a run that has not closed its record, with its last step: read only where the trace has grown."""
+    size = _trace_size(folder)
+    if size == row.traced:
+        return row
+    last = last_step(Path(folder))
+    if last is None:
+        return row._replace(traced=size)
+    return row._replace(traced=size, entry=row.entry._replace(steps=last[0] + 1, loss=last[1], seconds=last[2]))
+
+
+def _trace_size(folder: str) -> int:
+    for name in (f"{FOLDER}/{STEPS}", OLD_TRACE):
+        with contextlib.suppress(OSError):
+            return os.stat(f"{folder}/{name}").st_size
+    return 0
 
 
 def _entry(folder: Path, manifest: Manifest) -> Entry:
@@ -126,30 +159,16 @@ def _unreadable(run_id: str, why: str) -> Entry:
     )  # fmt: skip
 
 
-def _now(store: Store, row: _Row) -> Entry:
-    """The entry with what has changed since its manifest was written: that of a run under way, or killed."""
-    entry = row.entry
-    if entry.ended is not None or row.process is None:
-        return entry
-    if entry.status == RUNNING and not is_alive(row.process):
-        entry = entry._replace(status=KILLED)
-    last = last_step(store.runs / entry.id)
-    return entry if last is None else entry._replace(steps=last[0] + 1, loss=last[1], seconds=last[2])
-
-
 def last_step(folder: Path) -> tuple[int, str | None, float | None] | None:
     """Index, first loss and seconds of the last recorded step; None without one.
 
     None too where the trace is damaged: that is for `show` and `replay` to report.
     """
     try:
-        trace = open_trace(folder)
-        if not len(trace):
-            return None
-        step = trace.step(-1)
+        _, step = last_of(folder)
     except (RecordError, OSError):
         return None
-    return step.index, step.losses[0] if step.losses else None, step.seconds
+    return None if step is None else (step.index, step.losses[0] if step.losses else None, step.seconds)
 
 
 def _load(path: Path) -> dict[str, _Row]:
@@ -164,16 +183,14 @@ def _load(path: Path) -> dict[str, _Row]:
 
 
 def _decoded(row: list[Any]) -> _Row:
-    mtime_ns, size, process, *entry = row
-    return _Row(mtime_ns, size, Process(*process) if process else None, Entry(*entry))
+    mtime_ns, size, process, traced, *entry = row
+    return _Row(mtime_ns, size, Process(*process) if process else None, traced, Entry(*entry))
 
 
 def _save(home: Path, rows: dict[str, _Row]) -> None:
-    """Keep the rows. Only what has not closed its record needs its process looked at again."""
+    """Keep the rows."""
     table = {
-        run_id: (row.mtime_ns, row.size, _plain(row.process) if row.entry.ended is None else None, *row.entry)
-        for run_id, row in rows.items()
-        if row.mtime_ns
+        run_id: (row.mtime_ns, row.size, _plain(row.process), row.traced, *row.entry) for run_id, row in rows.items()
     }
     body = json.dumps(table, separators=(",", ":"), ensure_ascii=True).encode("ascii")
     write_atomic(home / NAME, (_HEADER + xxh3_128_hexdigest(body)).encode() + b"\n" + body)

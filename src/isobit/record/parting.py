@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from isobit.record.trace import Step
+from isobit.record.rows import Step
 
 BATCH = "batch"
 LOSS = "loss"

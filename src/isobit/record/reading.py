@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,44 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isobit.record import trace_v1
-from isobit.record.columns import (
+from isobit.record import peek, trace_v1
+from isobit.record.checking import Losses, Points, first_damaged, first_damaged_metric, losses_of, low_words
+from isobit.record.columns import ENTRIES, ROW, floats, words
+from isobit.record.errors import RecordError
+from isobit.record.rows import (
     DIGESTS,
-    ENTRIES,
-    ROW,
+    FOLDER,
+    METRICS,
     SAMPLED,
     SIDES,
+    STEPS,
+    VERSION,
+    Logged,
     Step,
-    floats,
     unpacked_metric,
     unpacked_step,
-    words,
 )
-from isobit.record.errors import RecordError
 
-FOLDER = "trace"
-HEADER = "header.json"
-STEPS = "steps"
-EVENTS = "events.jsonl"
-VERSION = 2
 _SCALARS = ("seconds", "optimizer")
 _BLOCK = 4096  # rows that are looked at together
-_EVENT = b'{"k":"'  # how every line begins
-_KEYS = {
-    "h": {"op", "why"}, "n": {"text"}, "m": {"n", "name"}, "t": {"i", "t", "name", "text"}, "v": {"i", "o", "set"},
-    "b": {"i", "o", "d"}, "c": {"i", "path", "d"},
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Logged:
-    """A value that the script gave before step number `step`: bits of a number, such as ``f32:3f800000``, or a text."""
-
-    step: int
-    seconds: float
-    name: str
-    bits: str = ""
-    text: str = ""
+_CHECKED = 1 << 16  # rows that are checked together: 7 MB
 
 
 @dataclass(frozen=True)
@@ -131,8 +112,33 @@ class Trace:
         begin = int(np.searchsorted(entries["step"], start))
         end = len(entries) if stop is None else int(np.searchsorted(entries["step"], stop))
         found = [self._metric(place) for place in range(begin, end)]
-        texts = (Logged(e["i"], e["t"], e["name"], text=e["text"]) for e in self.events("t"))
-        return found + [t for t in texts if start <= t.step and (stop is None or t.step < stop)]
+        return found + [t for t in self.texts() if start <= t.step and (stop is None or t.step < stop)]
+
+    def losses(self) -> Losses:
+        """All losses of all steps. Every entry of every step is checked: raises RecordError for the first damage."""
+        for begin, end in _blocks(range(len(self)), _CHECKED):
+            before = {name: self._end(name, begin) for name in SIDES}
+            place = begin + first_damaged(self._rows[begin:end], self._files, begin, before)
+            if place < end:
+                self.step(place)
+                raise RecordError(f"{self._place / STEPS}, step {place}, is damaged")
+        return losses_of(self._rows[: len(self)], self._files["losses"])
+
+    def points(self) -> dict[str, Points]:
+        """What the script gave to `isobit.log` as numbers, by name, to the last bit. Every entry is checked, as by
+        losses().
+        """
+        entries = self._metrics
+        place = first_damaged_metric(entries)
+        if place < len(entries):
+            self._unpacked_metric(entries, place)
+        steps, bits = entries["step"].astype(np.int64), low_words(entries["bits"])
+        chosen = {name: entries["name"] == number for number, name in enumerate(self._metric_names)}
+        return {name: Points(steps[which], entries["kind"][which], bits[which]) for name, which in chosen.items()}
+
+    def texts(self) -> list[Logged]:
+        """What the script gave to `isobit.log` as texts, in order."""
+        return [Logged(e["i"], e["t"], e["name"], text=e["text"]) for e in self.events("t")]
 
     def settings(self, step: int, optimizer: int) -> dict[str, str]:
         """The hyper-parameters of an optimizer in step number `step`, by name; those of a later group as ``1.lr``."""
@@ -144,27 +150,7 @@ class Trace:
 
     def events(self, *kinds: str) -> Iterator[dict[str, Any]]:
         """The lines of these kinds: "h" holes, "n" notes, "t" texts, "v" settings, "b" digests, "c" checkpoints."""
-        path = self._place / (EVENTS if self.version > 1 else "")
-        wanted = tuple(f'{{"k":"{kind}"'.encode() for kind in kinds)
-        try:
-            file = open(path, "rb")  # noqa: SIM115 — closed below; the open may fail in its own way
-        except FileNotFoundError:
-            return
-        with file:
-            for number, line in enumerate(file, start=1):
-                if self.version == 1 and number == 1:
-                    continue
-                if line.endswith(b"\n") and (line.startswith(wanted) or not line.startswith(_EVENT)):
-                    yield self._event(line, path, number)
-
-    def _event(self, line: bytes, path: Path, number: int) -> dict[str, Any]:
-        try:
-            data: dict[str, Any] = json.loads(line)
-            if not data.keys() >= _KEYS[data["k"]]:
-                raise ValueError("fields are missing")
-            return data
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(f"{path}, line {number}, is damaged: {error}") from error
+        return peek.events(self._place, self.version, *kinds)
 
     @cached_property
     def _metric_names(self) -> list[str]:
@@ -173,7 +159,7 @@ class Trace:
     @cached_property
     def _metrics(self) -> NDArray[Any]:
         """The entries whose names are known: those of the last ones may have been torn off."""
-        entries = self._files["metrics"]
+        entries = self._files[METRICS]
         while len(entries) and not any(entries[-1].tobytes()):
             entries = entries[:-1]
         strange = entries["name"] >= len(self._metric_names)
@@ -191,7 +177,7 @@ class Trace:
         try:
             return unpacked_metric(entries[place].tobytes())
         except ValueError as error:
-            raise RecordError(f"{self._place / 'metrics'}, entry {place}, is damaged: {error}") from error
+            raise RecordError(f"{self._place / METRICS}, entry {place}, is damaged: {error}") from error
 
     def _unpacked(self, index: int, row: bytes, sides: dict[str, bytes]) -> Step:
         try:
@@ -234,14 +220,13 @@ def open_trace(folder: Path) -> Trace:
     Raises RecordError for a newer version and for damage.
     """
     old, place = folder / trace_v1.NAME, folder / FOLDER
-    if old.exists():
-        return Trace(old, 1, {}, trace_v1.read(old))
-    header = _header(place)
-    if header is None:
-        return Trace(place, VERSION, {}, {STEPS: np.empty(0, ROW)} | {n: np.empty(0, d) for n, d in ENTRIES.items()})
-    if header["isobit_trace"] > VERSION:
-        raise RecordError(f"{place} is of a newer version: update Isobit")
     dtypes = {STEPS: ROW, **ENTRIES}
+    if old.exists():
+        data = trace_v1.read(old)
+        return Trace(old, 1, {}, {name: np.frombuffer(data[name], dtype) for name, dtype in dtypes.items()})
+    header = peek.read_header(place)
+    if header is None:
+        return Trace(place, VERSION, {}, {name: np.empty(0, dtype) for name, dtype in dtypes.items()})
     return Trace(place, VERSION, header.get("sampling", {}), {n: _entries(place / n, d) for n, d in dtypes.items()})
 
 
@@ -250,29 +235,11 @@ def read_steps(folder: Path) -> Iterator[Step]:
     return open_trace(folder).steps()
 
 
-def _header(place: Path) -> dict[str, Any] | None:
-    """None where the process was killed before there was one."""
-    try:
-        header = json.loads((place / HEADER).read_bytes())
-        if not isinstance(header["isobit_trace"], int):
-            raise ValueError("no version")
-        return dict(header)
-    except FileNotFoundError as error:
-        if (place / STEPS).exists() and (place / STEPS).stat().st_size:
-            raise RecordError(f"{place / HEADER} is missing: the record is damaged") from error
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{place / HEADER} is damaged: {error}") from error
-
-
 def _entries(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The whole entries of a file, read when they are looked at."""
-    try:
-        count = os.stat(path).st_size // dtype.itemsize
-        return np.memmap(path, dtype, "r", shape=(count,)).view(np.ndarray) if count else np.empty(0, dtype)
-    except FileNotFoundError as error:
-        raise RecordError(f"{path} is missing: the record is damaged") from error
+    count = peek.count_entries(path, dtype.itemsize)
+    return np.memmap(path, dtype, "r", shape=(count,)).view(np.ndarray) if count else np.empty(0, dtype)
 
 
-def _blocks(places: range) -> Iterator[tuple[int, int]]:
-    return ((begin, min(begin + _BLOCK, places.stop)) for begin in range(places.start, places.stop, _BLOCK))
+def _blocks(places: range, size: int = _BLOCK) -> Iterator[tuple[int, int]]:
+    return ((begin, min(begin + size, places.stop)) for begin in range(places.start, places.stop, size))

@@ -13,8 +13,9 @@ from typing import Any
 
 from isobit.record.children import read_children
 from isobit.record.manifest import Hole
+from isobit.record.rows import Logged, Step
 from isobit.record.store import Run, rewrite
-from isobit.record.trace import Logged, Step, TraceWriter
+from isobit.record.writing import TraceWriter
 
 RESERVE = "reserve"
 _RESERVED = 1 << 15  # bytes kept for the last writing of the manifest: the disk may be full by then

@@ -18,8 +18,8 @@ from isobit.record.ids import later_id
 from isobit.record.manifest import KILLED, RUNNING, Hole, Manifest, read_manifest, write_manifest
 from isobit.record.objects import FOLDER as OBJECTS
 from isobit.record.objects import Objects
+from isobit.record.peek import read_events
 from isobit.record.process import is_alive
-from isobit.record.trace import open_trace
 
 _ATTEMPTS = 100
 
@@ -61,10 +61,11 @@ def remarks(run: Run) -> tuple[tuple[Hole, ...], tuple[str, ...]]:
     """
     if run.manifest.ended is not None:
         return run.manifest.holes, run.manifest.notes
-    trace = open_trace(run.folder)
     children, said = read_children(run.folder)
-    reasons = {hole.operator: hole.reason for hole in children} | {e["op"]: e["why"] for e in trace.events("h")}
-    notes = dict.fromkeys([*(event["text"] for event in trace.events("n")), *said])
+    reasons = {hole.operator: hole.reason for hole in children} | {
+        e["op"]: e["why"] for e in read_events(run.folder, "h")
+    }
+    notes = dict.fromkeys([*(event["text"] for event in read_events(run.folder, "n")), *said])
     return tuple(Hole(name, why, 0) for name, why in reasons.items()), tuple(notes)
 
 

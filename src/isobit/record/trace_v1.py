@@ -11,21 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from isobit.record.columns import ENTRIES, ROW, Ends, Step, step_bytes
 from isobit.record.errors import RecordError
+from isobit.record.rows import FIELDS, Ends, Step, step_bytes
 
 NAME = "trace.jsonl"
 _VERSION = 1
 _KEYS = {"s": {"i", "o", "l", "p", "t"}, "h": {"op", "why"}, "n": {"text"}}
 
 
-def read(path: Path) -> dict[str, NDArray[Any]]:
-    """The files that a trace of the present version would have."""
-    dtypes = {"steps": ROW, **ENTRIES}
-    parts: dict[str, list[bytes]] = {name: [] for name in dtypes}
+def read(path: Path) -> dict[str, bytes]:
+    """What the files of a trace of the present version would hold."""
+    parts: dict[str, list[bytes]] = {name: [] for name in FIELDS}
     ends = Ends()
     for number, step in _steps(path):
         try:
@@ -34,7 +30,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
             raise RecordError(f"{path}, line {number}, is damaged: {error}") from error
         for name, data in found.items():
             parts[name].append(data)
-    return {name: np.frombuffer(b"".join(parts[name]), dtype) for name, dtype in dtypes.items()}
+    return {name: b"".join(data) for name, data in parts.items()}
 
 
 def _steps(path: Path) -> Iterator[tuple[int, Step]]:

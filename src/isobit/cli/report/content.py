@@ -11,7 +11,7 @@ from isobit.cli.report.chart import Line, Mark
 from isobit.record.causes import Difference
 from isobit.record.code_files import code_files, recorded_trees
 from isobit.record.compare import Compared, compare
-from isobit.record.curves import Curve, CurveBuilder, losses
+from isobit.record.curves import Curve, curve, losses, step_times
 from isobit.record.manifest import Hole, Manifest
 from isobit.record.parting import readable, steps_text
 from isobit.record.store import Run, remarks
@@ -132,19 +132,13 @@ def view(run: Run, label: str) -> RunView:
 
 
 def read_curves(run: Run) -> Curves:
-    """What the trace holds; every entry is read, so that damage is told and not drawn."""
+    """What the trace holds; every entry is checked, so that damage is told and not drawn."""
     trace = open_trace(run.folder)
-    by_place, times, refused = losses(trace.steps())
-    numbers: dict[str, CurveBuilder] = {}
-    texts = []
-    for logged in trace.logged():
-        if logged.bits:
-            numbers.setdefault(logged.name, CurveBuilder()).add(logged.step, logged.bits)
-        else:
-            texts.append(logged)
-    metrics = {name: builder.curve() for name, builder in sorted(numbers.items())}
+    by_place, refused = losses(trace.losses())
+    times = step_times(trace.column("seconds"))
+    metrics = {name: curve(points) for name, points in sorted(trace.points().items())}
     last = trace.step(-1) if len(trace) else None
-    return Curves(by_place, metrics, times, last, len(trace), refused, texts, _hyper_parameters(trace))
+    return Curves(by_place, metrics, times, last, len(trace), refused, trace.texts(), _hyper_parameters(trace))
 
 
 def _hyper_parameters(trace: Trace) -> list[tuple[str, str, str]]:

@@ -13,8 +13,8 @@ from typing import Any
 from isobit.cli.watcher import Watcher
 from isobit.record.errors import RecordError
 from isobit.record.manifest import Hole, Manifest
+from isobit.record.rows import Step
 from isobit.record.store import Run
-from isobit.record.trace import Step
 
 FLUSH_SECONDS = 30.0  # that the end of a run waits for a slow server
 _GRACE = 5.0  # more than the other process allows itself: it says what was not sent
