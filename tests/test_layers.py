@@ -53,6 +53,8 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
         "isobit.cli.groups",
         "import_module",
     ): "a command's own module, when it is asked for: the others need NumPy, Jinja2",
+    ("isobit.cli.main", "importlib.metadata"): "it imports a mail parser, which only --version needs",
+    ("isobit.cli.listing", "isobit.cli.painted"): "Rich, which a list that goes to another program does without",
     ("isobit.cli.commands_records", "isobit.cli.steps_view"): "NumPy doubles the start of every other view of a record",
 }
 

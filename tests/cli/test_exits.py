@@ -111,10 +111,26 @@ def test_usage_reads_well(
     assert code == 0 and usage in out
 
 
-def test_versions_without_importing_what_they_are_of(tmp_path: Path) -> None:
-    code = "import sys; sys.argv = ['isobit', '--version']\nfrom isobit.cli.main import main\ntry: main()\nfinally: print([m for m in ('torch', 'llvmlite', 'mlflow') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True
+@pytest.mark.parametrize(
+    ("args", "complete", "said"),
+    [
+        (("--version",), None, ", arithmetic 1"),
+        (("runs",), None, "abcd"),
+        (("show", "latest"), None, "0.25"),
+        ((), "isobit show 2026", "20261201-000000-abcd"),
+    ],
+)
+def test_what_only_looks_imports_neither_numpy_nor_torch(
+    tmp_path: Path, args: tuple[str, ...], complete: str | None, said: str
+) -> None:
+    make(Store(tmp_path / ".isobit"), "20261201-000000-abcd", loss="f32:3e800000")
+    code = (
+        f"import sys; sys.argv = {['isobit', *args]}\nfrom isobit.cli.main import main\ntry: main()\n"
+        "finally: print([m for m in ('torch', 'llvmlite', 'numpy', 'mlflow', 'jinja2') if m in sys.modules])"
     )
-    first, last = done.stdout.splitlines()
-    assert first.startswith("isobit 0.") and ", torch 2." in first and first.endswith(", arithmetic 1") and last == "[]"
+    environment = {"PYTHONPATH": str(ROOT / "src")}
+    if complete is not None:
+        environment |= {"_ISOBIT_COMPLETE": "complete_bash", "COMP_WORDS": complete, "COMP_CWORD": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    *lines, last = done.stdout.splitlines()
+    assert said in "".join(lines) and last == "[]", done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from isobit.record.files import write_atomic
 from isobit.record.index import NAME, entries, last_step
 from isobit.record.losses import loss_value
 from isobit.record.manifest import Replay, Verdict, read_manifest, write_manifest
+from isobit.record.peek import last_step as last_of
 from isobit.record.process import Process
 from isobit.record.store import Run, Store
 from isobit.record.trace import Step, TraceWriter
@@ -22,12 +24,12 @@ from tests.record.manifests import manifest
 ENDED = {"status": "finished", "ended": "2026-11-30T18:43:00.000+00:00", "seconds": 1.5, "steps": 3, "exit_code": 0}
 
 
-def make(store: Store, run_id: str, count: int = 3, **fields: object) -> Run:
+def make(store: Store, run_id: str, count: int = 3, loss: str = "", **fields: object) -> Run:
     """A run with a trace, ended unless `fields` say otherwise."""
     run = store.create(lambda i: manifest(i, **{**ENDED, "steps": count, **fields}), run_id)
     trace = TraceWriter(run.folder)
     for i in range(count):
-        trace.step(Step(i, 0, (f"f32:3f80000{i}",), "0" * 32, i / 10))
+        trace.step(Step(i, 0, (loss or f"f32:3f80000{i}",), "0" * 32, i / 10))
     trace.note("the last line is no step")
     trace.close()
     return run
@@ -108,6 +110,31 @@ def test_what_has_not_ended_is_looked_at_each_time(store: Store) -> None:
     trace.step(Step(1, 0, (), "0" * 32, 0.3))
     trace.close()
     assert [(e.steps, e.loss) for e in entries(store)[2:]] == [(2, None), (3, "f32:3f800002")]
+
+
+def test_the_trace_of_a_killed_run_is_read_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"status": "running", "ended": None, "steps": None, "seconds": None}
+    made = make(store, "c", **fields, process=Process(2**22 + 1, 1, "", platform.node()))
+    first = entries(store)
+    assert (first[2].status, first[2].steps, first[2].seconds) == ("killed", 3, 0.2)
+    reads: list[Path] = []
+    monkeypatch.setattr(index, "last_of", lambda folder: (reads.append(folder), last_of(folder))[1])
+    before = (store.home / NAME).stat().st_ino
+    assert entries(store) == first and reads == [] and (store.home / NAME).stat().st_ino == before
+    steps = made.folder / "trace" / "steps"
+    steps.write_bytes(steps.read_bytes()[:-1])  # what was taken for its end was none
+    assert [(e.status, e.steps) for e in entries(store)[2:]] == [("killed", 2)] and reads == [made.folder]
+
+
+def test_a_run_that_goes_on_does_not_rewrite_the_index(store: Store) -> None:
+    run = store.create(lambda i: manifest(i, status="running", ended=None), "c")
+    trace = TraceWriter(run.folder)
+    entries(store)
+    before = (store.home / NAME).stat().st_ino
+    trace.step(Step(0, 0, (), "0" * 32, 0.1))
+    trace.close()
+    assert [(e.status, e.steps) for e in entries(store)[2:]] == [("running", 1)]
+    assert (store.home / NAME).stat().st_ino == before
 
 
 @pytest.mark.parametrize(

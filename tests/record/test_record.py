@@ -32,8 +32,9 @@ from isobit.record.manifest import (
 )
 from isobit.record.process import Process, current_process, is_alive
 from isobit.record.recorder import Recorder
+from isobit.record.remarks import remarks
 from isobit.record.resolve import resolve, resolve_id
-from isobit.record.store import Run, Store, open_run, remarks, rewrite
+from isobit.record.store import Run, Store, open_run, rewrite
 from isobit.record.trace import Step, TraceWriter, open_trace, read_steps
 from tests.record.manifests import manifest
 

@@ -16,7 +16,7 @@ HOMES: Mapping[str, str] = {
     "run": _SCRIPTS,
     "replay": _JUDGE,
     "check": _JUDGE,
-    "runs": _RECORDS,
+    "runs": "isobit.cli.commands_listing",
     "show": _RECORDS,
     "compare": "isobit.cli.commands_compare",
     "report": "isobit.cli.commands_report",
@@ -30,6 +30,11 @@ _SCRIPT_COMMANDS = frozenset({"run", "check"})
 
 class Commands(TyperGroup):
     """A group that loads a command when it is used: a list of runs waits neither for NumPy nor for templates."""
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        names: dict[str, Any] = dict.fromkeys(HOMES)  # without the commands: what it offers after a slip of the pen
+        self.commands = names
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the help."""

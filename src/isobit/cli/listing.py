@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from isobit.cli.output import print_json
-from isobit.cli.views import COLOURS, duration
+from isobit.cli.words import duration
 from isobit.record.index import UNREADABLE, Entry
 
 SHOWN = 30  # at a terminal, without -n or --all
@@ -31,11 +27,9 @@ def show_runs(entries: Sequence[Entry], last: int | None, everything: bool) -> N
     if not terminal:
         sys.stdout.writelines(f"{line}\n" for line, _ in lines)
         return
-    console = Console(highlight=False, width=shutil.get_terminal_size().columns)
-    if hidden:
-        console.print(f"… {hidden} more; --all shows them, -n N the last N", style="dim")
-    for line, status in lines:
-        console.print(_painted(line, status), overflow="ellipsis", no_wrap=True)
+    from isobit.cli.painted import paint  # Rich, which a list that goes to another program does without
+
+    paint(lines, hidden)
 
 
 def print_runs(entries: Sequence[Entry], last: int | None) -> None:
@@ -82,11 +76,3 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
-
-
-def _painted(line: str, status: str) -> Text:
-    """A line for the terminal, its status in the colour it has."""
-    text = Text(line, style="" if status else "bold")
-    if status:
-        text.highlight_regex(rf"(?<=  ){status}\b", COLOURS.get(status, "default"))
-    return text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +27,8 @@ app = typer.Typer(
 def _versions(wanted: bool) -> None:
     """Print what decides the bits, without importing any of it."""
     if wanted:
+        from importlib.metadata import PackageNotFoundError, version  # reads mail headers: 30 ms that no command needs
+
         try:
             torch = version("torch")
         except PackageNotFoundError:

@@ -12,15 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from isobit.cli.view_data import data_of, data_words
+from isobit.cli.words import COLOURS, duration
 from isobit.record.manifest import Manifest
 from isobit.record.parting import readable
 from isobit.record.peek import last_step
-from isobit.record.store import Run, remarks
+from isobit.record.remarks import remarks
+from isobit.record.store import Run
 
-COLOURS = {
-    "finished": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow",
-    "unreadable": "red",
-}  # fmt: skip
 _NAMED = ("torch", "numpy", "isobit")
 
 
@@ -114,17 +112,6 @@ def _ending(manifest: Manifest) -> str:
     if manifest.error is not None:
         return escape(f" (exit {manifest.exit_code}; {manifest.error})")
     return f" (exit {manifest.exit_code})" if manifest.exit_code else ""
-
-
-def duration(seconds: float | None) -> str:
-    """``12.3 s``, ``4:05 min``, ``3:04:05 h``; "" for None."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
 
 
 def _local(stamp: str) -> str:

@@ -25,7 +25,8 @@ from isobit.record.code_differences import code_differences
 from isobit.record.data_differences import data_differences
 from isobit.record.manifest import FAILED, FINISHED, Hole, Manifest
 from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
-from isobit.record.store import Run, remarks, rewrite
+from isobit.record.remarks import remarks
+from isobit.record.store import Run, rewrite
 from isobit.record.surrounding_differences import surrounding_differences
 from isobit.record.trace import Trace, open_trace, read_steps
 

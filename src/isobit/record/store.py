@@ -11,14 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from isobit.record.children import read_children
 from isobit.record.errors import RecordError
 from isobit.record.files import write_atomic
 from isobit.record.ids import later_id
-from isobit.record.manifest import KILLED, RUNNING, Hole, Manifest, read_manifest, write_manifest
+from isobit.record.manifest import KILLED, RUNNING, Manifest, read_manifest, write_manifest
 from isobit.record.objects import FOLDER as OBJECTS
 from isobit.record.objects import Objects
-from isobit.record.peek import read_events
 from isobit.record.process import is_alive
 
 _ATTEMPTS = 100
@@ -53,20 +51,6 @@ class Run:
 def open_run(folder: Path) -> Run:
     """The run in `folder`; raises RecordError if there is none or it cannot be read."""
     return Run(folder, read_manifest(folder))
-
-
-def remarks(run: Run) -> tuple[tuple[Hole, ...], tuple[str, ...]]:
-    """Holes and notes of a run. One that has not closed its record has them in its trace and in what its processes
-    said, without counts (0).
-    """
-    if run.manifest.ended is not None:
-        return run.manifest.holes, run.manifest.notes
-    children, said = read_children(run.folder)
-    reasons = {hole.operator: hole.reason for hole in children} | {
-        e["op"]: e["why"] for e in read_events(run.folder, "h")
-    }
-    notes = dict.fromkeys([*(event["text"] for event in read_events(run.folder, "n")), *said])
-    return tuple(Hole(name, why, 0) for name, why in reasons.items()), tuple(notes)
 
 
 class Store:

@@ -14,7 +14,8 @@ from isobit.record.compare import Compared, compare
 from isobit.record.curves import Curve, curve, losses, step_times
 from isobit.record.manifest import Hole, Manifest
 from isobit.record.parting import readable, steps_text
-from isobit.record.store import Run, remarks
+from isobit.record.remarks import remarks
+from isobit.record.store import Run
 from isobit.record.trace import Logged, Step, Trace, open_trace
 
 _MOST_TEXTS = 500

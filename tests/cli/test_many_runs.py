@@ -1,0 +1,16 @@
+"""A store of many runs is listed quickly: the time of the CPU, which a busy machine changes little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.commands import child_times, isobit
+from bench.records import make_records
+
+MOST = 3.0  # a third of a second for 2,000 on a quiet machine, and as much again to start
+
+
+def test_two_thousand_runs_are_listed_quickly(tmp_path: Path) -> None:
+    make_records(tmp_path, 2_000, killed=40)
+    child_times(isobit("runs"), tmp_path)
+    assert min(child_times(isobit("runs"), tmp_path)[0] for _ in range(2)) < MOST
