@@ -34,9 +34,10 @@ format: $(READY)
 	@$(BIN)/ruff format --quiet
 	@$(BIN)/ruff check --fix --quiet
 
-# Ratios to PyTorch, alternating on the same threads.
+# Ratios to PyTorch, alternating on the same threads; then how long a list of 10,000 runs takes.
 bench: $(READY)
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.runs
 
 # Every f32 elementary function, compiled, on all 2^32 arguments against MPFR: `make prove PROVE="exp log"` for some.
 prove: $(READY)

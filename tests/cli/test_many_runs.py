@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.commands import child_times, isobit
 from bench.records import make_records
 
-MOST = 3.0  # a third of a second for 2,000 on a quiet machine, and as much again to start
+MOST = 3.0  # seconds; several times what it takes, half of which is the start
 
 
 def test_two_thousand_runs_are_listed_quickly(tmp_path: Path) -> None:
