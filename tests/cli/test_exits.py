@@ -7,11 +7,13 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from isobit.cli import check, exits, replay
 from isobit.cli.check import Result, Setting
+from isobit.cli.target import Target
 from isobit.record.manifest import Replay, Verdict
 from isobit.record.store import Run, Store
 from isobit.record.trace import Step
@@ -41,8 +43,9 @@ def test_replay_exits_as_its_verdict_says(
     if status is not None:
         made = Run(tmp_path, manifest("made", status=status, replay=Replay("a", "record", verdict)))
     monkeypatch.setattr(replay, "run_child", lambda *args, **kwargs: (9, made))
-    monkeypatch.setattr(replay, "_code_folder", lambda run, code: nullcontext(tmp_path))
+    monkeypatch.setattr(replay, "_code", lambda run, code: nullcontext(SimpleNamespace(folder=tmp_path)))
     monkeypatch.setattr(replay, "_plan", lambda *args: None)
+    monkeypatch.setattr(replay, "_say_before", lambda *args: None)
     monkeypatch.setattr(replay, "with_causes", lambda run, made: made)
     store = Store(tmp_path)
     assert replay.replay(store, make(store, "a"), replay.How()) == code
@@ -77,13 +80,13 @@ def test_check_exits_as_its_verdict_says(
     by_setting = {result.setting: result for result in results}
     monkeypatch.setattr(check, "_settings", lambda plain_only: list(by_setting))
     monkeypatch.setattr(check, "_run", lambda plan, setting: by_setting[setting])
-    assert check.check("x.py", "x.py", (), 1, 0, False) == code
+    assert check.check(Target("x.py", "x.py"), (), 1, 0, False) == code
     out = capsys.readouterr().out
     words = "at step 0; each sums" if between == 0 else "the same bits on as many threads"
     assert "median of the later half" in out and (
         code == 2 or f"Plain PyTorch and Isobit: {'part from one another ' if between == 0 else ''}{words}" in out
     )
-    assert check.check("x.py", "x.py", (), 1, 0, False, as_json=True) == code
+    assert check.check(Target("x.py", "x.py"), (), 1, 0, False, as_json=True) == code
     data = json.loads(capsys.readouterr().out)
     assert data["verdict"] == {0: "identical", 1: "differs", 2: "none"}[code] and len(data["settings"]) == 4
     assert data["first_difference_of_pytorch_and_isobit"] == between

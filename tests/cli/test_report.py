@@ -25,7 +25,21 @@ from isobit.record.checking import Points
 from isobit.record.curves import Curve, envelope, measured
 from isobit.record.curves import curve as curve_of
 from isobit.record.errors import RecordError
-from isobit.record.manifest import Code, GitState, Hole, Machine, Replay, Settings, Verdict
+from isobit.record.inputs import Input, Inputs, write_inputs
+from isobit.record.listing import FILE, Entry, LeftOut, Listing
+from isobit.record.manifest import (
+    SCRIPT,
+    Code,
+    Data,
+    Environment,
+    GitState,
+    Hole,
+    Machine,
+    Replay,
+    Settings,
+    Tree,
+    Verdict,
+)
 from isobit.record.rows import packed
 from isobit.record.store import Run, Store, open_run, rewrite
 from isobit.record.trace import Step, TraceWriter
@@ -45,19 +59,25 @@ def digest(losses: Sequence[Sequence[float]]) -> str:
     return f"{zlib.crc32(repr(list(losses)).encode()):032x}"
 
 
+def code_of(run: Run, root: str, name: str, text: str, git: GitState, left_out: tuple[str, ...] = ()) -> Code:
+    """Code of one file, kept in the run's store."""
+    digest = run.objects.put(text.encode())
+    listing = Listing({name: Entry(FILE, len(text), digest)}, {out: LeftOut(None, out) for out in left_out})
+    patch = run.objects.put(f"--- a/{printable(name)}\n+++ b/{printable(name)}\n+{printable(root)}\n".encode())
+    git = dataclasses.replace(git, patch=patch)
+    return Code(f"{root}/{name}", (Tree(root, SCRIPT, run.objects.put(listing.to_bytes()), 1, len(text), git=git),))
+
+
 def record(home: Path, name: str, losses: Sequence[Sequence[float]], text: str = "lr = 0.1\n", **fields: object) -> Run:
     """A finished run whose steps had these losses."""
     run_id = f"20261130-184207-{name}"
     run = Store(home / ".isobit").create(lambda i: manifest(i), run_id)
-    (run.code / "train.py").write_text(text)
     trace = TraceWriter(run.folder)
     for i, values in enumerate(losses):
         trace.metric(i, i * 0.5, "accuracy", f32(1 / (1 + i)))
         trace.step(Step(i, 0, tuple(map(f32, values)), digest(losses[: i + 1]), i * 0.5))
     trace.close()
-    whole = Code(
-        "/home/a/project", "train.py", files={"train.py": f"{len(text):064x}"}, git=GitState("c0ffee", "main", True)
-    )
+    whole = code_of(run, "/home/a/project", "train.py", text, GitState("c0ffee", "main", True))
     settings = Settings("exact", 7, "7", threads=2, cpu="x86-64-v3")
     known = {"status": "finished", "exit_code": 0, "ended": "2026-11-30T18:43:07.120+00:00", "seconds": 3.5}
     return rewrite(run, steps=len(losses), settings=settings, **{**known, "code": whole, **fields})
@@ -182,12 +202,16 @@ def test_runs_of_hardly_any_steps(tmp_path: Path, count: int) -> None:
 
 def nasty(home: Path) -> Run:
     """A run whose every word is an attack."""
-    names = {f"{NASTY}.py": "0" * 64}
+    start = Store(home / ".isobit").create(lambda i: manifest(i), "20261130-184206-zzzz")
+    whole = code_of(
+        start, NASTY, f"{NASTY}.py", NASTY.encode("utf-8", "replace").decode(), GitState(NASTY, NASTY, True), (NASTY,)
+    )
     run = record(
         home, "nast", falling(3), script=f"{NASTY}.py", args=(NASTY, 'a "b"'), cwd=NASTY, notes=(NASTY,),
         holes=(Hole(NASTY, NASTY, 1),), packages={NASTY: NASTY}, error=NASTY, status="failed",
-        code=Code(NASTY, NASTY, files=names, left_out=names, git=GitState(NASTY, NASTY, True)),
+        code=whole, environment=Environment({NASTY: NASTY}), data=Data(1, 1),
     )  # fmt: skip
+    write_inputs(run.folder, Inputs({NASTY: Input(NASTY, 1, 0, 0, None, NASTY)}))
     trace = run.folder / "trace" / "events.jsonl"
     lines = trace.read_text("utf-8").replace('"accuracy"', json.dumps(NASTY))
     text = json.dumps({"k": "t", "i": 1, "t": 0.1, "name": NASTY, "text": NASTY}, separators=(",", ":"))

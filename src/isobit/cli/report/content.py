@@ -12,6 +12,7 @@ from isobit.record.causes import Difference
 from isobit.record.code_files import code_files, recorded_trees
 from isobit.record.compare import Compared, compare
 from isobit.record.curves import Curve, curve, losses, step_times
+from isobit.record.inputs import read_inputs
 from isobit.record.manifest import Hole, Manifest
 from isobit.record.parting import readable, steps_text
 from isobit.record.remarks import remarks
@@ -19,6 +20,8 @@ from isobit.record.store import Run
 from isobit.record.trace import Logged, Step, Trace, open_trace
 
 _MOST_TEXTS = 500
+_MOST_FILES = 500
+_FILE = ("file", "BLAKE3")
 _ALWAYS_OTHER = frozenset({"run", "started", "time", "replay of", "verdict"})  # no news that these differ
 
 
@@ -129,7 +132,8 @@ def view(run: Run, label: str) -> RunView:
     holes, notes = remarks(run)
     facts = dict(_facts(run, curves, holes))
     origin = [Row(name, (value,), code) for name, value, code in _origin(run.manifest)]
-    return RunView(run, label, curves, holes, notes, facts, origin, list(_tables(run, curves)))
+    tables, patches = list(_tables(run, curves)), list(_patches(run))
+    return RunView(run, label, curves, holes, notes, facts, origin, tables, patches)
 
 
 def read_curves(run: Run) -> Curves:
@@ -195,6 +199,8 @@ def _origin(manifest: Manifest) -> Iterator[tuple[str, str, bool]]:
     if code is not None:
         yield "code of", ", ".join(tree.root for tree in code.trees), True
     if code is not None and code.git is not None:
+        for name, address in code.git.remotes.items():
+            yield f"git remote {name}", address, True
         yield "git commit", code.git.commit or "none yet", True
         yield "git branch", code.git.branch or "none (detached)", True
         yield "work tree", "changed since the commit" if code.git.dirty else "as committed", False
@@ -218,14 +224,30 @@ def _tables(run: Run, curves: Curves) -> Iterator[Table]:
     if curves.hyper_parameters:
         title = f"{_many(len(curves.hyper_parameters), 'hyper-parameter')} at the last step"
         yield Table(title, ("optimizer", "name", "value"), curves.hyper_parameters)
+    inputs = read_inputs(run).read
+    if inputs:
+        files = {file.path: file.digest or f"not hashed: {file.why}" for file in inputs[:_MOST_FILES]}
+        yield _table("data file" if len(inputs) <= _MOST_FILES else f"of {len(inputs):,} data file", _FILE, files)
+    if manifest.environment is not None and manifest.environment.values:
+        yield _table("environment variable", ("variable", "value"), manifest.environment.values)
+    if manifest.settings.pins:
+        yield _table("pin", ("variable", "value"), manifest.settings.pins)
     if code is not None:
         files = {name: file.digest for name, file in code_files(run).items()}
-        yield _table("code file", ("file", "BLAKE3"), files, opened=True)
+        yield _table("code file", _FILE, files, opened=True)
         left_out = {name: out.reason for _, listing in recorded_trees(run) for name, out in listing.left_out.items()}
         if left_out:
             yield _table("file not recorded", ("file", "why"), left_out, opened=True)
     if manifest.packages:
         yield _table("package", ("package", "version"), manifest.packages)
+
+
+def _patches(run: Run) -> Iterator[Patch]:
+    """What was not committed, of each tree in which something was not."""
+    for tree in run.manifest.code.trees if run.manifest.code is not None else ():
+        if tree.git is not None and tree.git.patch is not None:
+            text = run.objects.read(tree.git.patch).decode("utf-8", "backslashreplace")
+            yield Patch(f"not committed in {tree.root}", text.rstrip("\n"))
 
 
 def _table(what: str, heads: tuple[str, str], entries: Mapping[str, str], opened: bool = False) -> Table:
