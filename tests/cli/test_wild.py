@@ -14,6 +14,7 @@ import pytest
 from isobit.cli import devices
 from isobit.cli.devices import hidden_devices
 from isobit.cli.environment import pinned, pins_of
+from isobit.record.code_files import code_files
 from isobit.record.errors import RecordError
 from tests.cli.programs import command, environment, isobit
 from tests.cli.test_commands import latest, script_lines, store
@@ -74,7 +75,7 @@ def test_a_module_runs_as_under_python(package: tuple[Path, subprocess.Completed
     assert (done.returncode, done.stdout, script_lines(done.stderr)) == (0, plain.stdout, plain.stderr)
     manifest = latest(folder).manifest
     assert manifest.module == "tools.train" and manifest.code is not None
-    assert sorted(manifest.code.files) == ["tools/__init__.py", "tools/sibling.py", "tools/train.py"]
+    assert sorted(code_files(latest(folder))) == ["tools/__init__.py", "tools/sibling.py", "tools/train.py"]
     assert (store(folder).open(manifest.id).folder / "stdin").read_text() == "ab\nabc\n"
 
 
