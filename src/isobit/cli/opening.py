@@ -9,6 +9,7 @@ from pathlib import Path
 from isobit import __version__
 from isobit.cli.environment import pins_of
 from isobit.cli.plan import Plan
+from isobit.cli.target import import_root
 from isobit.record.capture import CodeCapture
 from isobit.record.code_files import recorded_trees, taken_over
 from isobit.record.environment import environment
@@ -70,7 +71,8 @@ def opening(plan: Plan, store: Store, of: Run | None) -> Opening:
     capture = CodeCapture(store.objects, store.home, os.environ, (isobit,), editable)
     if of is not None:
         return Opening(taken_over(of, store.objects), capture, installed, [], of)
-    capture.start(plan.script, plan.module)
+    folder = import_root(plan.script, plan.module) if plan.module is not None else None
+    capture.start(plan.script, plan.module, folder)
     notes = [*capture.notes, *capture.remarks()]
     return Opening(capture.code(), capture, installed, notes, None)
 

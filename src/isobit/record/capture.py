@@ -97,13 +97,14 @@ class CodeCapture:
         self._journal: tuple[int, Path] | None = None
         self._uninstall: Callable[[], None] | None = None
 
-    def start(self, script: str, module: str | None = None) -> None:
-        """Record the script `script` (absolute, as it was named) and its tree. Raises RecordError where the store
-        cannot be written or the script cannot be read.
+    def start(self, script: str, module: str | None = None, folder: Path | None = None) -> None:
+        """Record the script `script` (absolute, as it was named) and its tree: that of `folder`, by default the
+        script's own. Raises RecordError where the store cannot be written or the script cannot be read.
         """
         self._script, self._module = script, module
         real = os.path.realpath(script)
-        self._open_tree(os.path.realpath(tree_of(Path(real))), SCRIPT, files=True)
+        inside = Path(real) if folder is None else folder.resolve() / Path(real).name
+        self._open_tree(os.path.realpath(tree_of(inside)), SCRIPT, files=True)
         name = self._trees[0].name_of(real)
         self._add(real)
         if not any(real == os.path.join(t.root, n) for t in self._trees for n in t.listing.files):
