@@ -123,4 +123,5 @@ def test_a_trace_that_has_lost_steps_is_not_compared(run: Run, keep: int) -> Non
 def test_bits_are_readable() -> None:
     assert readable("f32:3f800000") == "1 (f32:3f800000)"
     assert readable("f64:3ff199999999999a") == "1.1000000000000001 (f64:3ff199999999999a)"
-    assert readable("bf16:3f80") == "bf16:3f80"
+    assert readable("bf16:3f80") == "1 (bf16:3f80)"
+    assert readable("xxh3:00") == "xxh3:00"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from isobit.record.losses import loss_value
 from isobit.record.rows import Step
 
 BATCH = "batch"
@@ -101,12 +101,7 @@ def steps_text(steps: int) -> str:
 
 
 def readable(bits: str) -> str:
-    """``f32:3f317218`` as ``0.693147182 (f32:3f317218)``; other bits as they are."""
-    kind, _, digits = bits.partition(":")
-    if kind == "f32":
-        value = struct.unpack(">f", bytes.fromhex(digits))[0]
-        return f"{value:.9g} ({bits})"
-    if kind == "f64":
-        value = struct.unpack(">d", bytes.fromhex(digits))[0]
-        return f"{value:.17g} ({bits})"
-    return bits
+    """``f32:3f317218`` as ``0.693147182 (f32:3f317218)``; what is no floating-point number as it is."""
+    value = loss_value(bits)
+    digits = 17 if bits.startswith("f64") else 9
+    return bits if value is None else f"{value:.{digits}g} ({bits})"
