@@ -20,6 +20,7 @@ from tests.record.manifests import manifest
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+LATER = "2100-01-01T00:00:00.000+00:00"  # whatever a test writes was there when the run began
 _NAMED = (
     "-c",
     "user.name=a",
@@ -85,4 +86,4 @@ def recorded(home: Path, script: Path | str, imports: tuple[str, ...] = (), cwd:
             importlib.import_module(name)
         capture.add_loaded()
         code = capture.code()
-    return Store(home).create(lambda run_id: manifest(run_id, code=code, script=str(script), cwd=cwd))
+    return Store(home).create(lambda run_id: manifest(run_id, code=code, script=str(script), cwd=cwd, started=LATER))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import time
 from pathlib import Path
 
@@ -57,6 +58,23 @@ def test_staged_unstaged_untracked_and_deleted_files(root: Path, tmp_path: Path)
     assert run.objects.read(state.staged["train.py"]) == b"x = 2\n"  # neither HEAD nor the work tree has it
     patch = run.objects.read(state.patch).decode()
     assert "-x = 1\n+x = 3\n" in patch and "deleted file" in patch
+
+
+def test_tracked_files_that_are_made_for_secrets_are_in_no_patch(root: Path, tmp_path: Path) -> None:
+    write(root, {"conf/.env": "DB=plainword", "é:x/.env": "DB=plainword"})
+    git(root, "add", "-f", ".")
+    git(root, "commit", "-qm", "both")
+    write(root, {"conf/.env": "DB=otherword", "train.py": "x = 2\n"})
+    git(root, "add", ".")
+    write(root, {"conf/.env": "DB=thirdword", "é:x/.env": "DB=thirdword"})
+    run = recorded(tmp_path / "s", root / "train.py")
+    state, listing = script_tree(run)
+    assert state is not None and state.patch is not None and "conf/.env" in listing.left_out
+    assert set(state.left_out) == {"conf/.env", "é:x/.env"} and state.staged == {}
+    assert b"+x = 2" in run.objects.read(state.patch)
+    assert not [
+        p for p in (tmp_path / "s").rglob("*") if p.is_file() and re.search(rb"(plain|other|third)word", p.read_bytes())
+    ]
 
 
 def test_a_clean_tree_has_no_patch_and_one_without_commits_has_no_commit(root: Path, tmp_path: Path) -> None:
@@ -185,7 +203,7 @@ def test_without_git_to_be_asked_there_are_the_imported_files_and_a_note(
     [
         ("https://tok@host/x", "https://host/x"), ("https://u:p@host:8/x?t=1", "https://host:8/x"),
         ("git@host:a/b", "git@host:a/b"), ("ssh://git@host/x", "ssh://git@host/x"), ("ssh://u:p@host/x", "ssh://host/x"),
-        ("/local/ä", "/local/ä"), ("http://[", "(not an address)"),
+        ("/local/ä", "/local/ä"), ("https://host/x?token=t#f", "https://host/x"), ("file:///a/b", "file:///a/b"), ("http://[", "(not an address)"),
     ],
 )  # fmt: skip
 def test_remotes_lose_their_credentials(url: str, kept: str) -> None:

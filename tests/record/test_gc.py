@@ -97,12 +97,17 @@ def test_nothing_goes_where_a_run_cannot_be_read(tmp_path: Path, runs: list[Run]
 
 def test_what_killed_processes_left_goes_after_a_while(tmp_path: Path, runs: list[Run]) -> None:
     left = [tmp_path / "s/objects/ab/.x.12345678", tmp_path / "s/runs/.gone-x", tmp_path / "s/runs/.draft"]
-    write(tmp_path, {str(path.relative_to(tmp_path)) + "/f" * (n > 0): "" for n, path in enumerate(left)})
+    under_way = recorded(tmp_path / "s", tmp_path / "p/train.py")
+    half = [".manifest.json.12345678", "trace/.header.json.12345678", "checkpoints/.1234"]
+    left += [tmp_path / "s/cache/.packages.json.12345678", *(runs[0].folder / name for name in half)]
+    write(tmp_path, {str(path.relative_to(tmp_path)) + "/f" * (n in (1, 2)): "" for n, path in enumerate(left)})
     fresh = write(tmp_path / "s/runs/.fresh", {"f": ""})
     for path in left:
         os.utime(path, (LONG_AGO, LONG_AGO))
+    reserves = write(runs[1].folder, {"reserve": ""}) / "reserve", write(under_way.folder, {"reserve": ""}) / "reserve"
     collect(Store(tmp_path / "s"))
     assert not any(path.exists() for path in left) and fresh.exists()
+    assert [path.exists() for path in reserves] == [False, True]
 
 
 def test_two_at_once_share_objects(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from isobit.record.bundle import write_bundle
 from isobit.record.checkout import OTHERS, checkout
 from isobit.record.code_files import code_files, taken_over
 from isobit.record.errors import RecordError
+from isobit.record.inputs import Input, Inputs, write_inputs
+from isobit.record.manifest import Replay
 from isobit.record.resolve import resolve
-from isobit.record.store import Run, Store
+from isobit.record.store import Run, Store, rewrite
 from isobit.record.workcopy import Mirror, code_in, working_copy
 from tests.record.manifests import manifest
-from tests.record.projects import git, needs_git, recorded, repository, write
+from tests.record.projects import LATER, git, needs_git, recorded, repository, write
 
 FILES = {
     "home/scripts/train.py": "import capture_lib", "home/lib/capture_lib.py": "V = 1", "home/lib/other.py": "",
@@ -63,6 +66,27 @@ def test_trees_keep_their_places_to_each_other_and_data_is_linked(run: Run, tmp_
     assert (tmp_path / "home/scripts/out/a.txt").read_text() == "a"
     mirror.remove()
     assert not mirror.root.exists() and (tmp_path / "data/x.csv").exists()
+
+
+def test_output_of_the_run_cannot_be_written_through_a_link(run: Run, tmp_path: Path) -> None:
+    """What was written since the run began is a copy if the run has read it, and else is not there."""
+    home = write(tmp_path / "home/scripts", {"state.pt": "new", "out/model.pt": "new", "../beside.pt": "new"})
+    later = datetime.fromisoformat(LATER).timestamp() + 1
+    for name in ("state.pt", "out/model.pt", "../beside.pt"):
+        os.utime(home / name, (later, later))
+    state = str(home / "state.pt")
+    write_inputs(run.folder, Inputs({state: Input(state, 3, 0, 0)}))
+    mirror = working_copy(run)
+    copy = at(mirror, home)
+    assert sorted(mirror.hidden) == [str(home.parent / "beside.pt"), str(home / "out/model.pt")]
+    (copy / "state.pt").write_text((copy / "state.pt").read_text() + "er")
+    (copy / "out/model.pt").write_text("replayed")
+    (copy / "../beside.pt").write_text("replayed")
+    assert all((home / name).read_text() == "new" for name in ("state.pt", "out/model.pt", "../beside.pt"))
+    assert (copy / "out/a.txt").is_symlink()  # it was there before
+    again = Run(Path(shutil.copytree(run.folder, run.folder.with_name("z"))), run.manifest)
+    again = rewrite(again, id="z", started="2200-01-01T00:00:00.000+00:00", replay=Replay(run.manifest.id, "record"))
+    assert working_copy(again).hidden == mirror.hidden  # a replay's replay spares it, too
 
 
 def test_a_mirror_needs_no_original(run: Run, tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ from isobit.torch.session import exact_session
 
 
 def main() -> None:
-    """Run the plan in ``sys.argv[1]`` and exit as the script did."""
-    plan = Plan.from_json(sys.argv[1])
+    """Run the plan in ``sys.argv`` and exit as the script did."""
+    plan = Plan.from_arguments(sys.argv[1:])
     try:
         launch = Launch(plan)
     except (RecordError, UnsupportedLevelError) as error:

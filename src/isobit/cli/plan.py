@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from isobit.cli.environment import pinned
 from isobit.cli.inherited import unequipped
+from isobit.record.errors import RecordError
 
 # The folder that isobit lies in goes to the end of the path: the script must find what it would find
 # without us.
@@ -29,6 +31,7 @@ _BOOT = (
 )
 
 RECORD = "record"  # a replay's code is the recorded one
+_LONGEST = 100_000  # bytes of one argument; Linux takes 128 KiB
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,15 @@ class Plan:
             return Path(self.script).resolve().parent
         return Path(self.paths[0]) if self.paths else Path.cwd()
 
-    def to_json(self) -> str:
-        """One line that from_json() reads."""
-        return json.dumps(dataclasses.asdict(self))
+    def to_arguments(self) -> list[str]:
+        """What from_arguments() reads: a script may have more arguments than fit into one."""
+        text = json.dumps(dataclasses.asdict(self))
+        return [text[start : start + _LONGEST] for start in range(0, len(text), _LONGEST)]
 
     @staticmethod
-    def from_json(text: str) -> Plan:
-        """The plan that to_json() wrote."""
-        data: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
+    def from_arguments(pieces: Sequence[str]) -> Plan:
+        """The plan that to_arguments() wrote."""
+        data: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads("".join(pieces)).items()}
         return Plan(**data)
 
 
@@ -95,7 +99,7 @@ def process_command(plan: Plan) -> list[str]:
     """The command that runs `plan` in a fresh interpreter with this one's flags."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     boot = _BOOT.format(home=str(Path(__file__).resolve().parents[2]))
-    return [sys.executable, *flags, "-c", boot, plan.to_json()]
+    return [sys.executable, *flags, "-c", boot, *plan.to_arguments()]
 
 
 def process_environment(plan: Plan) -> dict[str, str]:
@@ -109,7 +113,10 @@ def process_environment(plan: Plan) -> dict[str, str]:
 
 
 def become(plan: Plan) -> None:
-    """Replace this process by one that runs `plan`; never returns."""
+    """Replace this process by one that runs `plan`; never returns. Raises RecordError where the system refuses."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, process_command(plan), process_environment(plan))
+    try:
+        os.execve(sys.executable, process_command(plan), process_environment(plan))
+    except OSError as error:  # arguments and environment together are too long
+        raise RecordError(f"cannot start {sys.executable}: {error.strerror}") from error

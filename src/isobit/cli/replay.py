@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from isobit.record.workcopy import Mirror, code_in, working_copy
 
 CURRENT = "current"
 _SAID_BEFORE = 8  # lines on each of what has changed
+_NAMED = 3  # files in a line
 _STDERR = 2
 _EXIT = {IDENTICAL: exits.OK, DIFFERS: exits.DIFFERS}
 
@@ -62,7 +63,7 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     operator = None
     with _code(run, how.code) as code:
         plan = _plan(store, run, code, how)
-        _say_before(store, run, plan)
+        _say_before(store, run, plan, code.mirror.hidden if code.mirror else ())
         if how.sample is not None:
             return replay_segments(run, plan, code.folder, how.sample)
         status, made = run_child(plan, code.folder, stdout=_STDERR if as_json else None)
@@ -82,7 +83,7 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
     return _EXIT.get(judged.outcome, exits.NO_VERDICT)
 
 
-def _say_before(store: Store, run: Run, plan: Plan) -> None:
+def _say_before(store: Store, run: Run, plan: Plan, hidden: Sequence[str]) -> None:
     """What is not as it was recorded, before any time is spent. Data that the record holds comes from it."""
     recorded = plan.replay_code == RECORD
     held = held_paths(run) if recorded else frozenset()
@@ -90,11 +91,19 @@ def _say_before(store: Store, run: Run, plan: Plan) -> None:
     lines += _few([f"since then: {text}" for text in changed_surroundings(run, store, process_environment(plan))])
     if recorded:
         lines += redactions(run)
+        lines += _left_alone(hidden)
     else:
         root = script_root(run) if plan.replay_code == CURRENT else os.path.abspath(plan.replay_code)
         lines += _few([f"code: {text}" for text in changed_code(run, Path(root))])
     for line in lines:
         print(f"isobit: {line}", file=sys.stderr, flush=True)
+
+
+def _left_alone(hidden: Sequence[str]) -> list[str]:
+    """What the replay neither sees nor overwrites."""
+    more = f" and {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else ""
+    names = ", ".join(hidden[:_NAMED])
+    return [f"written since the run began, so not shown to the replay: {names}{more}"] if hidden else []
 
 
 def _few(lines: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from isobit.cli import exits
 from isobit.record.manifest import FAILED, FINISHED, INTERRUPTED, STOPPED
+from isobit.record.secrets import redact_text
 
 # Wrappers of ours that stand between the script and what it calls.
 _WRAPPERS = ("steps", "batches", "entropy", "accelerators", "late_backward", "script_modules")
@@ -34,7 +35,7 @@ _interpreter_flags = subprocess._args_from_interpreter_flags  # type: ignore[att
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a script ended."""
+    """How a script ended. ``error`` goes into the record, so it shows no secrets."""
 
     status: str
     exit_code: int
@@ -68,7 +69,7 @@ def run_script(path: str, argv: list[str], paths: tuple[str, ...], module: str |
         return Outcome(INTERRUPTED, exits.INTERRUPTED)
     except BaseException as error:
         _show(error, path)
-        return Outcome(FAILED, 1, f"{type(error).__name__}: {_message(error)}")
+        return Outcome(FAILED, 1, _said(error))
     return Outcome(FINISHED, 0)
 
 
@@ -120,15 +121,16 @@ def _exited(error: SystemExit) -> Outcome:
     else:
         print(error.code, file=sys.stderr)
         code = 1
-    return Outcome(FAILED if code else FINISHED, code, None if code == 0 else f"SystemExit: {error.code}")
+    return Outcome(FAILED, code, _said(error)) if code else Outcome(FINISHED, 0)
 
 
-def _message(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
     """What the exception says, fit for a file; as Python shows it where it cannot say it."""
     try:
-        return str(error).encode("utf-8", "backslashreplace").decode()
+        message = str(error).encode("utf-8", "backslashreplace").decode()
     except Exception:
-        return "<exception str() failed>"
+        message = "<exception str() failed>"
+    return redact_text(f"{type(error).__name__}: {message}")[0]
 
 
 def _show(error: BaseException, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -18,6 +19,7 @@ from isobit.record.objects import FOLDER
 from isobit.record.recorder import RESERVE
 from isobit.record.store import Run
 
+_DRAFT = re.compile(r"\.(manifest|inputs|header)\.json\.[0-9a-f]{8}")
 # What zipfile raises for damaged bytes, depending on where the damage is.
 _DAMAGE = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
 
@@ -33,7 +35,7 @@ def write_bundle(run: Run, target: Path) -> None:
         with zipfile.ZipFile(draft, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             archive.writestr(NAME, _settled(run))
             for path in sorted(run.folder.rglob("*")):
-                if path.is_file() and path not in (run.folder / NAME, run.folder / RESERVE):
+                if path.is_file() and path not in (run.folder / NAME, run.folder / RESERVE) and not _is_draft(path):
                     archive.write(path, path.relative_to(run.folder))
             if not (run.folder / FOLDER).is_dir():  # else it comes from a bundle, and has them
                 for digest in sorted(set(object_digests(run))):
@@ -45,6 +47,11 @@ def write_bundle(run: Run, target: Path) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise RecordError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _is_draft(path: Path) -> bool:
+    """Whether a killed process left it half written; code/ of schema 1 may hold files with such names."""
+    return _DRAFT.fullmatch(path.name) is not None
 
 
 def _settled(run: Run) -> str:

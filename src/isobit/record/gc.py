@@ -14,9 +14,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from isobit.record.checkpoints import FOLDER as CHECKPOINTS
 from isobit.record.code_files import object_digests
 from isobit.record.errors import RecordError
 from isobit.record.manifest import RUNNING
+from isobit.record.recorder import RESERVE
+from isobit.record.rows import FOLDER as TRACE
 from isobit.record.store import Run, Store
 
 GRACE = 3600.0  # seconds that whatever has just been written stays
@@ -122,17 +125,33 @@ def _remove(path: Path, before: float) -> bool:
 
 def _tidy(store: Store, before: float) -> None:
     """Delete what killed processes have left half done."""
-    for path in (*store.runs.glob(".*"), *store.objects.folder.glob("??/.*"), *store.home.glob(".*.????????")):
+    for path in (*store.runs.glob(".*"), *store.objects.folder.glob("??/.*"), *_drafts(store)):
         if _used(path) < before:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 with contextlib.suppress(OSError):
                     path.unlink()
+    _free_reserves(store)
     with contextlib.suppress(OSError):
         for folder in store.objects.folder.iterdir():
             with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
+
+
+def _drafts(store: Store) -> Iterator[Path]:
+    """Files that were being written, in the store's folder, its caches and the runs."""
+    for folder in (store.home, store.home / "cache", *store.runs.glob("[!.]*/"), *store.runs.glob(f"[!.]*/{TRACE}/")):
+        yield from folder.glob(".*.????????")
+    yield from store.runs.glob(f"[!.]*/{CHECKPOINTS}/.*")
+
+
+def _free_reserves(store: Store) -> None:
+    """Delete what a killed run kept free for its last writing."""
+    for path in store.runs.glob(f"[!.]*/{RESERVE}"):
+        with contextlib.suppress(OSError, RecordError):
+            if store.open(path.parent.name).status != RUNNING:
+                path.unlink()
 
 
 def _used(path: Path) -> float:

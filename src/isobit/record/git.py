@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from isobit.record.secrets import SECRET_FILE, is_secret_file
+
 _PATIENCE = 60.0  # seconds that a slow file system may take before we go on without
 _MOST_PATCH = 1 << 20  # bytes of a patch, or of a staged file, that are kept: as much as is searched for secrets
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
@@ -54,16 +56,18 @@ def read_git(root: Path, environment: Mapping[str, str], files: bool = True) -> 
     if status is None or listed is None:
         raise GitError(ask.why)
     tree = GitTree(remotes=_remotes(remotes or ""))
-    staged = _read_status(tree, status)
+    changes = _read_status(tree, status)
     _read_index(tree, listed)
     if files and tree.dirty:
-        _read_contents(tree, ask, staged)
+        _read_contents(tree, ask, changes)
     return tree
 
 
-def _read_status(tree: GitTree, text: str) -> dict[str, str]:
-    """Fill in what `git status` says; returns git's names of the contents that only the index holds."""
-    staged: dict[str, str] = {}
+def _read_status(tree: GitTree, text: str) -> dict[str, str | None]:
+    """Fill in what `git status` says; returns the tracked files that have changed, with git's name of what lies in the
+    index alone.
+    """
+    changed: dict[str, str | None] = {}
     for line in text.split("\0"):
         kind, _, rest = line.partition(" ")
         match kind:
@@ -76,16 +80,17 @@ def _read_status(tree: GitTree, text: str) -> dict[str, str]:
             case "1":
                 changes, _, _, in_index, _, _, name, path = rest.split(" ", 7)
                 tree.dirty = True
-                if "." not in changes and set(in_index) != {"0"} and in_index != _SUBMODULE:
-                    staged[path] = name
+                only = "." not in changes and set(in_index) != {"0"} and in_index != _SUBMODULE
+                changed[path] = name if only else None
             case "u":
                 tree.dirty = True
+                changed[rest.split(" ", 9)[9]] = None
             case "?":
                 tree.dirty = True
                 (tree.nested if rest.endswith("/") else tree.untracked).append(rest)
             case "!":
                 tree.ignored.append(rest)
-    return staged
+    return changed
 
 
 def _read_index(tree: GitTree, text: str) -> None:
@@ -98,12 +103,19 @@ def _read_index(tree: GitTree, text: str) -> None:
     tree.tracked = list(dict.fromkeys(tree.tracked))  # an unmerged file has three entries
 
 
-def _read_contents(tree: GitTree, ask: _Git, staged: dict[str, str]) -> None:
-    """The patch against the commit, and the staged contents that are nowhere else."""
+def _read_contents(tree: GitTree, ask: _Git, changed: dict[str, str | None]) -> None:
+    """The patch against the commit, and the staged contents that are nowhere else. Neither shows a file that is made to
+    hold secrets.
+    """
+    hidden = [path for path in changed if is_secret_file(path.rpartition("/")[2])]
+    tree.left_out |= dict.fromkeys(hidden, SECRET_FILE)
     if tree.commit is not None:
-        found = ask.content("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD")
+        but = [f":(exclude,top,literal){path}" for path in hidden]
+        found = ask.content("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", *but)
         tree.patch = _kept(tree, "patch", found)
-    for path, name in staged.items():
+    for path, name in changed.items():
+        if name is None or path in tree.left_out:
+            continue
         content = _kept(tree, path, ask.content("cat-file", "blob", name))
         if path not in tree.left_out:
             tree.staged[path] = content
@@ -125,13 +137,13 @@ def _remotes(text: str) -> dict[str, str]:
 
 
 def without_credentials(url: str) -> str:
-    """A remote's address without name and password; the name alone stays where ssh needs it."""
+    """A remote's address without name, password and query; the name alone stays where ssh needs it."""
     try:
         parts = urlsplit(url)
-        if not parts.scheme or "@" not in parts.netloc:
+        if not parts.scheme or not parts.netloc:
             return url
-        user, _, host = parts.netloc.rpartition("@")
-        keep = f"{user}@" if parts.scheme == "ssh" and ":" not in user else ""
+        user, at, host = parts.netloc.rpartition("@")
+        keep = f"{user}@" if at and parts.scheme == "ssh" and ":" not in user else ""
         return urlunsplit((parts.scheme, keep + host, parts.path, "", ""))
     except ValueError:
         return "(not an address)"

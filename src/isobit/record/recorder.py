@@ -14,6 +14,7 @@ from typing import Any
 from isobit.record.children import read_children
 from isobit.record.manifest import Hole
 from isobit.record.rows import Logged, Step
+from isobit.record.secrets import redact_text
 from isobit.record.store import Run, rewrite
 from isobit.record.writing import TraceWriter
 
@@ -72,13 +73,13 @@ class Recorder:
             return step
 
     def log(self, name: str, bits: str, text: str) -> Logged | None:
-        """Record a number by its bits, or a text where `bits` is ""; returns what was written, None where nothing is
-        recorded.
+        """Record a number by its bits, or a text, without secrets, where `bits` is ""; returns what was written, None
+        where nothing is recorded.
         """
         with self._recording() as recording:
             if not recording:
                 return None
-            said = Logged(self.steps, self._seconds(), name, bits, text)
+            said = Logged(self.steps, self._seconds(), name, bits, redact_text(text)[0])
             if bits:
                 self._append(lambda: self._trace.metric(said.step, said.seconds, name, bits))
             else:

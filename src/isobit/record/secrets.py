@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+SECRET_FILE = "its name says that it holds secrets"  # why a file is left out
 LONGEST = 1 << 20  # bytes of a file that is searched
 MASK = b"*"
 

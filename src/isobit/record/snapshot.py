@@ -11,7 +11,7 @@ from isobit.record.filecache import FileCache, Known, stamp
 from isobit.record.git import GitTree
 from isobit.record.listing import EXECUTABLE, FILE, LINK, Entry, LeftOut, Listing
 from isobit.record.objects import Objects
-from isobit.record.secrets import is_secret_file, redact
+from isobit.record.secrets import SECRET_FILE, is_secret_file, redact
 
 _MOST_NAMED = 1000  # files that are left out by their own name; beyond, by their folder's
 _MOST_IGNORED = 10_000
@@ -114,7 +114,7 @@ def _found(root: Path, git: GitTree, listing: Listing) -> list[tuple[str, os.sta
             except OSError:  # deleted, though the index has it
                 continue
             if is_secret_file(name.rpartition("/")[2]):
-                listing.left_out[name] = LeftOut(status.st_size, "its name says that it holds secrets")
+                listing.left_out[name] = LeftOut(status.st_size, SECRET_FILE)
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 found.append((rank, status.st_size, name, status))
     found.sort(key=lambda item: item[:3])

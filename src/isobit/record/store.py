@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,10 +113,10 @@ class Store:
     def _try(self, manifest: Manifest) -> Run | None:
         """Put the folder together under a temporary name, then give it its own; None if that is taken."""
         folder = self.runs / manifest.id
-        draft = Path(tempfile.mkdtemp(dir=self.runs, prefix="."))
+        draft = self.runs / f".{manifest.id}.{secrets.token_hex(4)}"
+        draft.mkdir()
         try:
             write_manifest(draft, manifest)
-            draft.chmod(0o755)
             draft.rename(folder)  # fails if the folder is there: it cannot be empty
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)

@@ -5,22 +5,29 @@ finds by a relative path, stay where they were to each other. Recorded files are
 Whatever else a script can reach by a relative path is linked to where it lies today: ignored and left-out files of a
 tree, and the folders around it. Small folders are made anew with links to their files, so that a script which clears
 its output folder clears the mirror's.
+
+A script would write through a link. So what was written since the run began, as its output was, is not linked: what the
+run has read of it is copied, all else is left out.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from isobit.record.code_files import file_of, is_link, recorded_code, recorded_trees, resolved, script_in
 from isobit.record.errors import RecordError
+from isobit.record.inputs import read_inputs
 from isobit.record.listing import EXECUTABLE, Listing
 from isobit.record.manifest import Code, Tree
-from isobit.record.store import Run
+from isobit.record.store import Run, open_run
 
 _SMALL = 200  # entries of a folder that is made anew
 _LINKS = 2000  # in all such folders
@@ -30,11 +37,14 @@ _NEVER = frozenset({"__pycache__", ".isobit"})
 
 @dataclass(frozen=True)
 class Mirror:
-    """A mirror below `root`. Paths go in as they were where the run took place."""
+    """A mirror below `root`. Paths go in as they were where the run took place. ``hidden``: files that are not in it,
+    since they were written after the run had begun.
+    """
 
     root: Path
     code: Code
     trees: tuple[str, ...]  # roots of the recorded trees
+    hidden: tuple[str, ...] = ()
 
     def map(self, path: str) -> str:
         """The absolute `path` in the mirror."""
@@ -67,14 +77,25 @@ def working_copy(run: Run) -> Mirror:
             write_tree(run, tree, listing, Path(mirror.map(tree.root)), mirror)
         for path, target in code.links.items():
             _link(Path(mirror.map(path)), mirror.map(target) if os.path.isabs(target) else target)
-        _link_rest(mirror, trees, run.manifest.cwd)
+        room = _Room(_began(run), frozenset(os.path.realpath(file.path) for file in read_inputs(run).read))
+        _link_rest(mirror, trees, run.manifest.cwd, room)
     except OSError as error:
         mirror.remove()
         raise RecordError(f"cannot make a working copy in {root.parent}: {error.strerror or error}") from error
     except BaseException:
         mirror.remove()
         raise
-    return mirror
+    return dataclasses.replace(mirror, hidden=tuple(room.hidden))
+
+
+def _began(run: Run) -> float:
+    """When the run began; of a replay, the run that it is one of: that one's output is to be spared."""
+    while run.manifest.replay is not None:
+        try:
+            run = open_run(run.folder.with_name(run.manifest.replay.of))
+        except RecordError:  # it is gone, or this one comes from a bundle
+            break
+    return datetime.fromisoformat(run.manifest.started).timestamp()
 
 
 def write_tree(run: Run, tree: Tree, listing: Listing, folder: Path, mirror: Mirror | None = None) -> None:
@@ -119,9 +140,8 @@ def _link(path: Path, target: str) -> None:
         path.symlink_to(target)
 
 
-def _link_rest(mirror: Mirror, trees: Iterable[tuple[Tree, Listing]], cwd: str) -> None:
+def _link_rest(mirror: Mirror, trees: Iterable[tuple[Tree, Listing]], cwd: str, room: _Room) -> None:
     """Links to what lies today in the folders that the mirror has."""
-    room = _Room(_LINKS)
     closed: dict[str, Listing] = {}  # folders of which the record says all that lay there
     folders: dict[str, None] = {}
     for tree, listing in trees:
@@ -145,9 +165,30 @@ def _link_rest(mirror: Mirror, trees: Iterable[tuple[Tree, Listing]], cwd: str) 
 
 @dataclass
 class _Room:
-    """How many more links to single files may be made."""
+    """What may be linked: ``left`` more single files in small folders, and nothing written since ``began``, of which
+    the files ``read`` are copied.
+    """
 
-    left: int
+    began: float
+    read: frozenset[str]
+    left: int = _LINKS
+    hidden: list[str] = field(default_factory=list)
+
+    def link(self, original: str, copy: str) -> None:
+        """Link a file or folder, or copy it, or leave it out."""
+        if not self._is_later(original):
+            os.symlink(original, copy)
+        elif os.path.realpath(original) in self.read:
+            shutil.copy2(original, copy)
+        else:
+            self.hidden.append(original)
+
+    def _is_later(self, path: str) -> bool:
+        try:
+            found = os.stat(path)
+        except OSError:  # a link that leads nowhere
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_mtime > self.began
 
 
 def _above(name: str) -> list[str]:
@@ -180,7 +221,7 @@ def _link_folder(original: str, copy: str, trees: tuple[str, ...], room: _Room) 
         if within:
             _link_one(entry.path, target, room)
         else:
-            os.symlink(entry.path, target)
+            room.link(entry.path, target)
 
 
 def _link_one(original: str, copy: str, room: _Room) -> None:
@@ -188,7 +229,7 @@ def _link_one(original: str, copy: str, room: _Room) -> None:
     os.makedirs(os.path.dirname(copy), exist_ok=True)
     entries = _entries(original) if room.left > 0 else None
     if entries is None:
-        os.symlink(original, copy)
+        room.link(original, copy)
         return
     room.left -= len(entries)
     os.mkdir(copy)
