@@ -191,6 +191,7 @@ ODD_CRASHES = {
         "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise Odd\n",
         "Odd: <exception str() failed>",
     ),
+    "a token": ('raise ValueError("ghp_" + "aB3dE5gH7jK9mN1pQ3sT" * 2)\n', f"ValueError: {'*' * 44}"),
     "half a character": ('raise ValueError("\\ud83d")\n', "ValueError: \\ud83d"),
 }
 

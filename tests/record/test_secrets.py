@@ -10,7 +10,10 @@ import pytest
 
 from isobit.record.code_files import code_files, recorded_trees
 from isobit.record.environment import environment
+from isobit.record.recorder import Recorder
 from isobit.record.secrets import is_secret_file, is_secret_name, redact, redact_text, redact_words
+from isobit.record.store import Store
+from tests.record.manifests import manifest
 from tests.record.projects import git, needs_git, recorded, repository
 
 BODY = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"  # no one's token: it has the shape alone
@@ -125,6 +128,14 @@ def test_variables_show_what_is_known_and_digests_of_the_rest(tmp_path: Path) ->
     assert (
         elsewhere.digests["LR"] != one.digests["LR"] and elsewhere.key != one.key
     )  # so that nobody can try all values
+
+
+def test_texts_that_are_logged(tmp_path: Path) -> None:
+    recorder = Recorder(Store(tmp_path).create(manifest))
+    said = recorder.log("url", "", f"https://me:{BODY}@host {TOKENS['hf']} é")
+    recorder.finish("finished", 0, None)
+    assert said is not None and said.text == f"https://me:{'*' * len(BODY)}@host {'*' * len(TOKENS['hf'])} é"
+    assert not any(BODY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 @needs_git

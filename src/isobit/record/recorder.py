@@ -83,7 +83,7 @@ class Recorder:
             if bits:
                 self._append(lambda: self._trace.metric(said.step, said.seconds, name, bits))
             else:
-                self._append(lambda: self._trace.text(said.step, said.seconds, name, text))
+                self._append(lambda: self._trace.text(said.step, said.seconds, name, said.text))
             return said
 
     def digest(self, optimizer: int, digest: str) -> None:
