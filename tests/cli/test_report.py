@@ -28,6 +28,7 @@ from isobit.record.errors import RecordError
 from isobit.record.inputs import Input, Inputs, write_inputs
 from isobit.record.listing import FILE, Entry, LeftOut, Listing
 from isobit.record.manifest import (
+    EDITABLE,
     SCRIPT,
     Code,
     Data,
@@ -152,6 +153,66 @@ def test_one_run(tmp_path: Path) -> None:
         assert words in page.text, words
     assert last in page.text
     assert page.tags.count("figure") == 3 and page.tags.count("h1") == 1 and page.tags.count("main") == 1
+
+
+def test_where_a_run_came_from(tmp_path: Path) -> None:
+    """Trees with what is not in them, data that has no digest, variables without values, pins, input, checkpoints."""
+    start = record(tmp_path, "zzzz", falling(1))
+    seen = Listing({"a.py": Entry(FILE, 1500, "d" * 64)}, {"big.bin": LeftOut(2_000_000, "too large")})
+    seen.redacted["a.py"] = {"an API key": 2}
+    many = Listing({f"m{i}.py": Entry(FILE, 3, f"{i:064x}") for i in range(1500)})
+    git = GitState("c0ffee", None, True, {"origin": "https://example.org/a"}, left_out={"patch": "git failed"})
+    trees = [
+        Tree(root, kind, start.objects.put(listing.to_bytes()), git=state, package=package)
+        for root, kind, listing, state, package in (
+            ("/a/project", SCRIPT, seen, git, None), ("/a/lib", EDITABLE, many, None, "lib"),
+        )
+    ]  # fmt: skip
+    known = Environment({"TZ": "UTC"}, {"HOME": "0" * 16}, ("MY_TOKEN",), "k")
+    run = record(
+        tmp_path, "aaaa", falling(3), module="pkg.train", script="pkg.train", environment=known, data=Data(2, 1500),
+        settings=Settings("exact", 7, "7", strict=True, pins={"MKL_CBWR": "COMPATIBLE"}), redacted=1,
+        code=Code("/a/project/a.py", tuple(trees)), packages={"lib": "1.0"}, editable={"lib": "/a/lib"},
+        machine=Machine("Linux", "A Processor", 1, 2**34, "CPython 3.12", "fpu vme", {"nofile": "1024"}),
+    )  # fmt: skip
+    files = [Input(f"/data/{i}", 1500, 0, i, f"{i:064x}") for i in range(600)]
+    write_inputs(run.folder, Inputs({f.path: f for f in (*files, Input("/data/x", 7, 0, 600, None, "it changed"))}))
+    (run.folder / "stdin").write_bytes(b"12345")
+    events = run.folder / "trace" / "events.jsonl"
+    events.write_text(
+        events.read_text()
+        + json.dumps({"k": "c", "i": 2, "path": "/a/c.st", "d": "feed"}, separators=(",", ":"))
+        + "\n"
+    )
+    page = read(open_run(run.folder))
+    for words in (
+        "-m pkg.train", "secrets in 1 argument were", "holes in the arithmetic are errors", "5 bytes, recorded",
+        "2 files, 1.5 kB", "1 code file of the script: /a/project", "https://example.org/a", "not recorded: too large",
+        "2.0 MB", "git failed", "made unreadable: 2 × an API key", "1,500 code files of an editable package: /a/lib",
+        "502 more files", "601 data files", "not hashed: it changed", "101 more files", "/a/c.st", "1 pin", "COMPATIBLE",
+        "3 environment variables", "set; its value is not recorded", "MY_TOKEN", "looks like a secret", "limit: nofile",
+        "fpu vme", "editable: /a/lib", "1 core",
+    ):  # fmt: skip
+        assert words in page.text, words
+    assert "0" * 16 not in page.text.partition("3 environment variables")[2].partition("limit: nofile")[0]
+    assert len(report([run])) < 500_000
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    runs = [
+        record(
+            tmp_path, name, falling(2, change=1 if n else None), environment=Environment(values, {"HOME": key}, (), key)
+        )
+        for n, (name, values, key) in enumerate((("aaaa", {"TZ": "UTC"}, "1"), ("bbbb", {"TZ": "CET"}, "2")))
+    ]
+    for n, run in enumerate(runs):
+        files = [Input("/d/hidden", 1, 0, 0, None, "no time"), Input("/d/changed", 1, 0, 1, f"{n}")]
+        write_inputs(run.folder, Inputs({file.path: file for file in files}))
+    text = read(*runs).text.partition("What differs")[2]
+    assert "environment variable TZ differs: UTC → CET" in text and "/d/changed has other contents" in text
+    assert text.index("likeliest first") < text.index("/d/changed has other contents") < text.index("TZ differs")
+    assert "contents of 1 data file, which one of the runs has not hashed: /d/hidden" in text
+    assert "Not known: 1 environment variable without a recorded value: the runs are of different stores" in text
 
 
 def test_one_record_gives_one_page(tmp_path: Path) -> None:

@@ -56,12 +56,17 @@ def show_data(run: Run) -> None:
         console.print(f"and {inputs.unlisted} more files, which are only counted")
 
 
-def _words(file: Input) -> str:
+def input_remarks(file: Input) -> str:
+    """What is to be said of a file beside its size and digest."""
     remarks = ["written by this run"] if file.made else [f"not hashed: {file.why}"] if file.why else []
     remarks += ["declared"] if file.declared else []
     remarks += ["opened by a child process"] if file.process == CHILD else []
-    name = file.path.encode("utf-8", "backslashreplace").decode()
-    return f"{name} ({'; '.join(remarks)})" if remarks else name
+    return "; ".join(remarks)
+
+
+def _words(file: Input) -> str:
+    name, remarks = file.path.encode("utf-8", "backslashreplace").decode(), input_remarks(file)
+    return f"{name} ({remarks})" if remarks else name
 
 
 def print_data_json(run: Run) -> None:

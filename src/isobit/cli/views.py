@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from isobit.cli.view_data import data_of, data_words
-from isobit.cli.words import COLOURS, duration
+from isobit.cli.stdin import NAME as STDIN
+from isobit.cli.view_data import data_of, data_words, size_words
+from isobit.cli.words import COLOURS, duration, many
 from isobit.record.manifest import Manifest
 from isobit.record.parting import readable
 from isobit.record.peek import last_step
@@ -38,6 +39,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("run", manifest.id),
         ("status", _coloured(run.status) + _ending(manifest)),
         ("command", escape(shlex.join(manifest.command))),
+        *([("module", escape(f"-m {manifest.module}"))] if manifest.module is not None else []),
         ("folder", escape(manifest.cwd)),
         ("started", escape(_local(manifest.started))),
         ("time", duration(manifest.seconds)),
@@ -58,7 +60,7 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
         for tree in code.trees:
             left = f", {tree.left_out} left out" if tree.left_out else ""
             hidden = f", {tree.redacted} with secrets made unreadable" if tree.redacted else ""
-            count = f"{tree.files} file{'s' * (tree.files != 1)}"
+            count = many(tree.files, "file")
             facts.append(("code", f"{count} of {escape(tree.root)}{left}{hidden}"))
         if code.git is not None:
             dirty = ", changed since" if code.git.dirty else ""
@@ -66,10 +68,27 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
     data = data_of(run)
     if data is not None:
         facts.append(("data", escape(data_words(data))))
+    if (run.folder / STDIN).exists():
+        facts.append(("stdin", size_words((run.folder / STDIN).stat().st_size)))
+    facts += _surroundings(manifest)
     if manifest.machine is not None:
         facts.append(("machine", escape(f"{manifest.machine.processor}, {manifest.machine.cores} cores")))
     versions = [f"{name} {manifest.packages[name]}" for name in _NAMED if name in manifest.packages]
     facts.append(("packages", escape(f"{', '.join(versions)} and {len(manifest.packages) - len(versions)} more")))
+    return facts
+
+
+def _surroundings(manifest: Manifest) -> list[tuple[str, str]]:
+    facts, pins, found = [], manifest.settings.pins, manifest.environment
+    if manifest.redacted:
+        facts.append(("redacted", f"{many(manifest.redacted, 'argument')} with secrets made unreadable"))
+    if pins:
+        facts.append(("pins", escape(", ".join(pins))))
+    if found is not None:
+        rest = [f"{len(found.digests)} as digests"] if found.digests else []
+        rest += [f"{len(found.names)} by name alone (secrets)"] if found.names else []
+        values = f"{many(len(found.values), 'variable')} with values"
+        facts.append(("environment", ", ".join([values, *rest])))
     return facts
 
 
@@ -86,10 +105,12 @@ def _remarks(run: Run) -> list[tuple[str, str]]:
 
 
 def run_object(run: Run) -> dict[str, Any]:
-    """The manifest as JSON has it, with the status as it is now and the last step."""
+    """The manifest as JSON has it, with the status, the steps and what was read as they are now, and the last step."""
     count, last = last_step(run.folder)
     data = dataclasses.asdict(run.manifest)
     holes, notes = remarks(run)
+    read = data_of(run)
+    data["data"] = dataclasses.asdict(read) if read else None
     data |= {"status": run.status, "steps": count, "folder": str(run.folder)}
     data |= {"holes": [dataclasses.asdict(hole) for hole in holes], "notes": notes}
     data["last_step"] = dataclasses.asdict(last) if last else None

@@ -17,3 +17,8 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
+
+
+def many(count: int, what: str) -> str:
+    """A number of things: ``1 file``, ``1,200 files``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"

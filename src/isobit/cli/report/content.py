@@ -1,4 +1,6 @@
-"""What a report says: from records to words and curves. All that the report knows of records is read here."""
+"""What a report says: from records to words and curves. All that the report knows of records is read here, and in
+provenance.py.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +10,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from isobit.cli.report.chart import Line, Mark
+from isobit.cli.report.provenance import Patch, Row, Table, origin, patches, tables
+from isobit.cli.words import many
 from isobit.record.causes import Difference
-from isobit.record.code_files import code_files, recorded_trees
 from isobit.record.compare import Compared, compare
 from isobit.record.curves import Curve, curve, losses, step_times
-from isobit.record.inputs import read_inputs
-from isobit.record.manifest import Hole, Manifest
+from isobit.record.inputs import compare_inputs, read_inputs
+from isobit.record.manifest import Hole
 from isobit.record.parting import readable, steps_text
 from isobit.record.remarks import remarks
 from isobit.record.store import Run
 from isobit.record.trace import Logged, Step, Trace, open_trace
 
 _MOST_TEXTS = 500
-_MOST_FILES = 500
-_FILE = ("file", "BLAKE3")
+_UNKNOWN_NAMED = 5
 _ALWAYS_OTHER = frozenset({"run", "started", "time", "replay of", "verdict"})  # no news that these differ
-
-
-@dataclass(frozen=True)
-class Row:
-    """A fact of each run. ``code``: to be set as code; ``differs``: worth pointing out."""
-
-    name: str
-    values: tuple[str, ...]
-    code: bool = False
-    differs: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of provenance."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    open: bool = False
-
-
-@dataclass(frozen=True)
-class Patch:
-    """Differences between a recorded file and what was committed."""
-
-    title: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -98,8 +72,10 @@ class RunView:
 
     @property
     def title(self) -> str:
-        """The script and its arguments."""
-        return shlex.join((self.run.manifest.script, *self.run.manifest.args))
+        """The script or module, and its arguments."""
+        manifest = self.run.manifest
+        what = (manifest.script,) if manifest.module is None else ("-m", manifest.module)
+        return shlex.join((*what, *manifest.args))
 
     @property
     def name(self) -> str:
@@ -114,6 +90,7 @@ class Comparison:
     title: str
     text: str
     compared: Compared
+    unknown: tuple[str, ...] = ()  # what the records do not allow to compare
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -131,9 +108,8 @@ def view(run: Run, label: str) -> RunView:
     curves = read_curves(run)
     holes, notes = remarks(run)
     facts = dict(_facts(run, curves, holes))
-    origin = [Row(name, (value,), code) for name, value, code in _origin(run.manifest)]
-    tables, patches = list(_tables(run, curves)), list(_patches(run))
-    return RunView(run, label, curves, holes, notes, facts, origin, tables, patches)
+    shown = [*_logged(curves), *tables(run)]
+    return RunView(run, label, curves, holes, notes, facts, list(origin(run)), shown, list(patches(run)))
 
 
 def read_curves(run: Run) -> Curves:
@@ -156,13 +132,24 @@ def _hyper_parameters(trace: Trace) -> list[tuple[str, str, str]]:
     ]
 
 
+def _logged(curves: Curves) -> Iterator[Table]:
+    """What the trace holds beside numbers."""
+    if curves.texts:
+        texts = [(f"{logged.step:,}", logged.name, logged.text) for logged in curves.texts[:_MOST_TEXTS]]
+        more = "" if len(texts) == len(curves.texts) else f", the first {_MOST_TEXTS}"
+        yield Table(f"{many(len(curves.texts), 'logged text')}{more}", ("step", "name", "text"), texts)
+    if curves.hyper_parameters:
+        title = f"{many(len(curves.hyper_parameters), 'hyper-parameter')} at the last step"
+        yield Table(title, ("optimizer", "name", "value"), curves.hyper_parameters)
+
+
 def _facts(run: Run, curves: Curves, holes: Sequence[Hole]) -> Iterator[tuple[str, tuple[str, bool]]]:
     manifest, settings = run.manifest, run.manifest.settings
     yield "run", (manifest.id, True)
     yield "status", (_status(run), False)
     if manifest.replay is not None:
         yield "replay of", (f"{manifest.replay.of}, with the code of: {manifest.replay.code}", False)
-    yield "script", (manifest.script, True)
+    yield "script" if manifest.module is None else "module", (manifest.script, True)
     yield "arguments", (shlex.join(manifest.args) or "none", True)
     yield "started", (_utc(manifest.started), False)
     yield "time", ("unknown" if manifest.seconds is None else f"{manifest.seconds:,.1f} s", False)
@@ -189,74 +176,7 @@ def _holes(holes: Sequence[Hole]) -> str:
     if not holes:
         return "none"
     times = sum(hole.count for hole in holes)
-    return f"{_many(len(holes), 'operator')}, {_many(times, 'time') if times else 'not counted'}"
-
-
-def _origin(manifest: Manifest) -> Iterator[tuple[str, str, bool]]:
-    yield "command", shlex.join(manifest.command), True
-    yield "folder", manifest.cwd, True
-    code, machine = manifest.code, manifest.machine
-    if code is not None:
-        yield "code of", ", ".join(tree.root for tree in code.trees), True
-    if code is not None and code.git is not None:
-        for name, address in code.git.remotes.items():
-            yield f"git remote {name}", address, True
-        yield "git commit", code.git.commit or "none yet", True
-        yield "git branch", code.git.branch or "none (detached)", True
-        yield "work tree", "changed since the commit" if code.git.dirty else "as committed", False
-    elif code is not None:
-        yield "git", "not a git work tree", False
-    if machine is not None:
-        yield "processor", f"{machine.processor}, {machine.cores} cores", False
-        yield "memory", f"{machine.memory_bytes / 2**30:.1f} GiB", False
-        yield "system", machine.system, False
-        yield "Python", machine.python, False
-    yield "Isobit", manifest.isobit or "unknown", False
-    yield "process", f"{manifest.process.pid} on {manifest.process.host}", False
-
-
-def _tables(run: Run, curves: Curves) -> Iterator[Table]:
-    manifest, code = run.manifest, run.manifest.code
-    if curves.texts:
-        texts = [(f"{logged.step:,}", logged.name, logged.text) for logged in curves.texts[:_MOST_TEXTS]]
-        more = "" if len(texts) == len(curves.texts) else f", the first {_MOST_TEXTS}"
-        yield Table(f"{_many(len(curves.texts), 'logged text')}{more}", ("step", "name", "text"), texts)
-    if curves.hyper_parameters:
-        title = f"{_many(len(curves.hyper_parameters), 'hyper-parameter')} at the last step"
-        yield Table(title, ("optimizer", "name", "value"), curves.hyper_parameters)
-    inputs = read_inputs(run).read
-    if inputs:
-        files = {file.path: file.digest or f"not hashed: {file.why}" for file in inputs[:_MOST_FILES]}
-        yield _table("data file" if len(inputs) <= _MOST_FILES else f"of {len(inputs):,} data file", _FILE, files)
-    if manifest.environment is not None and manifest.environment.values:
-        yield _table("environment variable", ("variable", "value"), manifest.environment.values)
-    if manifest.settings.pins:
-        yield _table("pin", ("variable", "value"), manifest.settings.pins)
-    if code is not None:
-        files = {name: file.digest for name, file in code_files(run).items()}
-        yield _table("code file", _FILE, files, opened=True)
-        left_out = {name: out.reason for _, listing in recorded_trees(run) for name, out in listing.left_out.items()}
-        if left_out:
-            yield _table("file not recorded", ("file", "why"), left_out, opened=True)
-    if manifest.packages:
-        yield _table("package", ("package", "version"), manifest.packages)
-
-
-def _patches(run: Run) -> Iterator[Patch]:
-    """What was not committed, of each tree in which something was not."""
-    for tree in run.manifest.code.trees if run.manifest.code is not None else ():
-        if tree.git is not None and tree.git.patch is not None:
-            text = run.objects.read(tree.git.patch).decode("utf-8", "backslashreplace")
-            yield Patch(f"not committed in {tree.root}", text.rstrip("\n"))
-
-
-def _table(what: str, heads: tuple[str, str], entries: Mapping[str, str], opened: bool = False) -> Table:
-    return Table(_many(len(entries), what), heads, list(entries.items()), opened and len(entries) <= 30)
-
-
-def _many(count: int, what: str) -> str:
-    first, _, rest = what.partition(" ") if what.startswith("file ") else (what, "", "")
-    return f"{count:,} {first}{'s' * (count != 1)} {rest}".rstrip()
+    return f"{many(len(holes), 'operator')}, {many(times, 'time') if times else 'not counted'}"
 
 
 def side_by_side(runs: Sequence[RunView]) -> list[Row]:
@@ -276,8 +196,21 @@ def comparisons(runs: Sequence[RunView]) -> list[Comparison]:
     for other in runs[1:]:
         compared = compare(runs[0].run, other.run)
         title = f"{runs[0].label} → {other.label}: {runs[0].id} → {other.id}"
-        found.append(Comparison(title, _sentence(runs[0], other, compared), compared))
+        found.append(Comparison(title, _sentence(runs[0], other, compared), compared, tuple(_unknown(runs[0], other))))
     return found
+
+
+def _unknown(first: RunView, other: RunView) -> Iterator[str]:
+    """What nobody can tell from the two records, so that "nothing differs" is not read as more than it says."""
+    one, two = read_inputs(first.run), read_inputs(other.run)
+    paths = compare_inputs(one, two).unknown if one.files and two.files else ()
+    if paths:
+        names = ", ".join(paths[:_UNKNOWN_NAMED]) + (", …" if len(paths) > _UNKNOWN_NAMED else "")
+        yield f"the contents of {many(len(paths), 'data file')}, which one of the runs has not hashed: {names}"
+    before, after = first.run.manifest.environment, other.run.manifest.environment
+    hidden = before.digests.keys() & after.digests.keys() if before is not None and after is not None else ()
+    if hidden and before is not None and after is not None and before.key != after.key:
+        yield f"{many(len(hidden), 'environment variable')} without a recorded value: the runs are of different stores"
 
 
 def _sentence(first: RunView, other: RunView, compared: Compared) -> str:

@@ -13,8 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from isobit import __version__
 from isobit.cli.report import content
 from isobit.cli.report.chart import HEIGHT, WIDTH, Chart, Line, Mark, chart, columns_for, span
-from isobit.cli.report.content import Banner, Comparison, Row, RunView
+from isobit.cli.report.content import Banner, Comparison, RunView
 from isobit.cli.report.letters import printable
+from isobit.cli.report.provenance import Row
 from isobit.record.store import Run
 
 MOST_CHARTS = 120  # of a group: more than anyone looks at, and too much for a page
