@@ -20,6 +20,7 @@ from isobit.cli.report.command import write_report
 from isobit.cli.report.letters import printable
 from isobit.cli.report.page import report
 from isobit.cli.report.ticks import log_axis, step_ticks, ticks, value_axis
+from isobit.cli.views import show_run
 from isobit.record.bundle import write_bundle
 from isobit.record.checking import Points
 from isobit.record.curves import Curve, envelope, measured
@@ -81,7 +82,7 @@ def record(home: Path, name: str, losses: Sequence[Sequence[float]], text: str =
     whole = code_of(run, "/home/a/project", "train.py", text, GitState("c0ffee", "main", True))
     settings = Settings("exact", 7, "7", threads=2, cpu="x86-64-v3")
     known = {"status": "finished", "exit_code": 0, "ended": "2026-11-30T18:43:07.120+00:00", "seconds": 3.5}
-    return rewrite(run, steps=len(losses), settings=settings, **{**known, "code": whole, **fields})
+    return rewrite(run, steps=len(losses), **{**known, "settings": settings, "code": whole, **fields})
 
 
 def falling(count: int, change: int | None = None) -> list[tuple[float]]:
@@ -155,7 +156,7 @@ def test_one_run(tmp_path: Path) -> None:
     assert page.tags.count("figure") == 3 and page.tags.count("h1") == 1 and page.tags.count("main") == 1
 
 
-def test_where_a_run_came_from(tmp_path: Path) -> None:
+def test_where_a_run_came_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Trees with what is not in them, data that has no digest, variables without values, pins, input, checkpoints."""
     start = record(tmp_path, "zzzz", falling(1))
     seen = Listing({"a.py": Entry(FILE, 1500, "d" * 64)}, {"big.bin": LeftOut(2_000_000, "too large")})
@@ -196,6 +197,11 @@ def test_where_a_run_came_from(tmp_path: Path) -> None:
         assert words in page.text, words
     assert "0" * 16 not in page.text.partition("3 environment variables")[2].partition("limit: nofile")[0]
     assert len(report([run])) < 500_000
+    show_run(run)
+    shown = {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines()}
+    assert (shown["module"], shown["stdin"], shown["pins"]) == ("-m pkg.train", "5 bytes", "MKL_CBWR")
+    assert shown["data"] == "2 files, 1.5 kB" and shown["redacted"] == "1 argument with secrets made unreadable"
+    assert shown["environment"].startswith("1 variable with values, 1 as digests, 1 by name")
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def _code(run: Run) -> Iterator[Table]:
     """One table for each tree, the remarkable files first."""
     left = _MOST_CODE
     for tree, listing in recorded_trees(run):
-        rows = _files(listing)
+        rows = _files(listing, sized=not tree.listed_v1)
         shown = rows[:left]
         left -= len(shown)
         about = tuple(Row(name, (value,), code) for name, value, code in _tree(tree, listing, len(rows) - len(shown)))
@@ -163,13 +163,13 @@ def _tree(tree: Tree, listing: Listing, hidden: int) -> Iterator[tuple[str, str,
         yield "not shown here", f"{many(hidden, 'more file')}; the record has them", False
 
 
-def _files(listing: Listing) -> list[tuple[str, str, str, str]]:
+def _files(listing: Listing, sized: bool) -> list[tuple[str, str, str, str]]:
     out = [
         (name, "–" if file.size is None else size_words(file.size), "–", f"not recorded: {file.reason}")
         for name, file in listing.left_out.items()
     ]
     held = [
-        (name, size_words(file.size) if file.size else "–", file.digest, _redacted(listing.redacted.get(name, {})))
+        (name, size_words(file.size) if sized else "–", file.digest, _redacted(listing.redacted.get(name, {})))
         for name, file in listing.files.items()
     ]
     return out + sorted(held, key=lambda row: not row[3])
