@@ -47,8 +47,9 @@ def copied(recorded: tuple[Path, Any], tmp_path: Path) -> Path:
     """The project with its run, to be changed: the run's record says that it took place here."""
     folder = tmp_path / "c ö"
     shutil.copytree(recorded[0], folder)
-    path = latest(folder).folder / "manifest.json"
-    path.write_text(path.read_text("utf-8").replace(str(recorded[0]), str(folder)), "utf-8")
+    for name, said in (("manifest.json", str), ("inputs.json", lambda path: json.dumps(str(path))[1:-1])):
+        path = latest(folder).folder / name
+        path.write_text(path.read_text("utf-8").replace(said(recorded[0]), said(folder)), "utf-8")
     return folder
 
 

@@ -78,7 +78,7 @@ def test_output_of_the_run_cannot_be_written_through_a_link(run: Run, tmp_path: 
     write_inputs(run.folder, Inputs({state: Input(state, 3, 0, 0)}))
     mirror = working_copy(run)
     copy = at(mirror, home)
-    assert sorted(mirror.hidden) == [str(home.parent / "beside.pt"), str(home / "out/model.pt")]
+    assert mirror.hidden == (str(home / "out/model.pt"),)  # what lies around the trees is not named
     (copy / "state.pt").write_text((copy / "state.pt").read_text() + "er")
     (copy / "out/model.pt").write_text("replayed")
     (copy / "../beside.pt").write_text("replayed")

@@ -37,8 +37,8 @@ _NEVER = frozenset({"__pycache__", ".isobit"})
 
 @dataclass(frozen=True)
 class Mirror:
-    """A mirror below `root`. Paths go in as they were where the run took place. ``hidden``: files that are not in it,
-    since they were written after the run had begun.
+    """A mirror below `root`. Paths go in as they were where the run took place. ``hidden``: files of the trees that
+    are not in it, since they were written after the run had begun.
     """
 
     root: Path
@@ -85,7 +85,7 @@ def working_copy(run: Run) -> Mirror:
     except BaseException:
         mirror.remove()
         raise
-    return dataclasses.replace(mirror, hidden=tuple(room.hidden))
+    return dataclasses.replace(mirror, hidden=tuple(filter(mirror.holds, room.hidden)))
 
 
 def _began(run: Run) -> float:
