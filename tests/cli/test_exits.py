@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -26,6 +27,9 @@ from tests.record.test_index import make
 def test_the_table_in_the_documents_is_the_one_in_the_code() -> None:
     codes = {name: value for name, value in vars(exits).items() if name.isupper()}
     assert codes == {"OK": 0, "DIFFERS": 1, "NO_VERDICT": 2, "USAGE": 2, "INTERRUPTED": 130}
+    table = (ROOT / "docs" / "record.md").read_text("utf-8").partition("## Exit codes")[2]
+    told = {int(number) for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert told == set(codes.values())
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,7 @@ def test_replay_exits_as_its_verdict_says(
     if status is not None:
         made = Run(tmp_path, manifest("made", status=status, replay=Replay("a", "record", verdict)))
     monkeypatch.setattr(replay, "run_child", lambda *args, **kwargs: (9, made))
-    monkeypatch.setattr(replay, "_code", lambda run, code: nullcontext(SimpleNamespace(folder=tmp_path)))
+    monkeypatch.setattr(replay, "_code", lambda run, code: nullcontext(SimpleNamespace(folder=tmp_path, mirror=None)))
     monkeypatch.setattr(replay, "_plan", lambda *args: None)
     monkeypatch.setattr(replay, "_say_before", lambda *args: None)
     monkeypatch.setattr(replay, "with_causes", lambda run, made: made)

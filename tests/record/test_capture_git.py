@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isobit.record import filecache, snapshot
+from isobit.record import hashes, snapshot
 from isobit.record.code_files import code_files, recorded_trees
 from isobit.record.git import without_credentials
 from isobit.record.listing import EXECUTABLE, LINK, Listing
@@ -132,7 +132,7 @@ def test_many_files_are_left_out_by_folder(root: Path, tmp_path: Path, monkeypat
 
 
 def test_a_second_run_reads_no_file_again(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filecache, "_GRAIN", 0)
+    monkeypatch.setattr(hashes, "_SETTLED_NS", 0)
     first = script_tree(recorded(tmp_path / "s", root / "train.py"))
     put: list[bytes] = []
     before = Objects.put

@@ -65,6 +65,24 @@ def test_the_first_difference_is_named(run: Run, index: int, what: str, fields: 
     assert (verdict.outcome, verdict.step, verdict.what, verdict.steps) == ("differs", index, what, index)
 
 
+def test_keep_going_counts_what_differs(run: Run) -> None:
+    comparison = Comparison(run, keep_going=True)
+    other = [dataclasses.replace(s, parameters="b") if s.index in (1, 3) else s for s in RECORDED]
+    assert all(comparison.matches(step) for step in other)
+    verdict = comparison.verdict("finished", 0, None)
+    assert (verdict.outcome, verdict.step, verdict.steps) == ("differs", 1, 2) and "2 of 4 steps differ" in verdict.text
+
+
+def test_a_segment_is_compared_by_the_numbers_of_the_record(run: Run) -> None:
+    comparison = Comparison(run, segment=(2, 4))
+    made = [dataclasses.replace(s, index=s.index - 2) for s in RECORDED[2:]]
+    assert [comparison.matches(step) for step in made] == [True, False]
+    assert comparison.verdict("stopped", 0, None).outcome == "identical"
+    comparison = Comparison(run, segment=(2, 4))
+    assert not comparison.matches(dataclasses.replace(made[0], parameters="b"))
+    assert comparison.verdict("stopped", 0, None).step == 2
+
+
 def test_time_is_no_difference(run: Run) -> None:
     assert judge(run, changed(2, seconds=99.0)).outcome == "identical"
 

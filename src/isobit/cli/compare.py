@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from isobit.cli import exits
+from isobit.cli.output import print_json
 from isobit.record.causes import CODE, FILE, FOLDER, MACHINE, Difference
 from isobit.record.compare import Compared, compare
 from isobit.record.parting import readable, steps_text
 from isobit.record.store import Run
-from isobit.record.trace import Step, read_steps
+from isobit.record.trace import open_trace
 
-_SAME, _DIFFERS, _NOTHING = 0, 1, 2
 _PATCH_LINES = 40
 
 
@@ -30,7 +29,7 @@ def show_comparison(first: Run, second: Run, full: bool) -> int:
     _print_differences(console, compared.differences, full)
     _print_facts(console, first, second)
     text, code = _sentence(compared)
-    console.print(text, style={_SAME: "green", _DIFFERS: "red"}.get(code, "yellow"), markup=False)
+    console.print(text, style={exits.OK: "green", exits.DIFFERS: "red"}.get(code, "yellow"), markup=False)
     for why in compared.causes:
         console.print(f"likely cause: {why}", markup=False)
     return code
@@ -43,21 +42,20 @@ def print_comparison_json(first: Run, second: Run) -> int:
     data = dataclasses.asdict(compared) | {
         "runs": [first.manifest.id, second.manifest.id],
         "verdict": text,
-        "outcome": {_SAME: "identical", _DIFFERS: "differs"}.get(code, "none"),
+        "outcome": {exits.OK: "identical", exits.DIFFERS: "differs"}.get(code, "none"),
     }
-    json.dump(data, sys.stdout, indent=1)
-    print()
+    print_json(data)
     return code
 
 
 def _sentence(compared: Compared) -> tuple[str, int]:
     parting, (a, b) = compared.parting, compared.steps
     if parting is not None:
-        return f"differs at step {parting.step} (counted from 0), in the {parting.part}: {parting.text}", _DIFFERS
+        return f"differs at step {parting.step} (counted from 0), in the {parting.part}: {parting.text}", exits.DIFFERS
     if min(a, b) == 0:
-        return "no verdict: there are no steps to compare", _NOTHING
+        return "no verdict: there are no steps to compare", exits.NO_VERDICT
     ends = "" if a == b else f", where the shorter run breaks off ({a} and {b} steps)"
-    return f"identical: {steps_text(min(a, b))}, to the last bit{ends}", _SAME
+    return f"identical: {steps_text(min(a, b))}, to the last bit{ends}", exits.OK
 
 
 def _print_differences(console: Console, found: tuple[Difference, ...], full: bool) -> None:
@@ -94,11 +92,9 @@ def _facts(first: Run, second: Run) -> list[tuple[str, str, str]]:
 
 
 def _of(run: Run) -> dict[str, str]:
-    last: Step | None = None
-    count = 0
-    for step in read_steps(run.folder):
-        last, count = step, count + 1
-    facts = {"status": run.status, "steps": str(count)}
+    trace = open_trace(run.folder)
+    last = trace.step(-1) if len(trace) else None
+    facts = {"status": run.status, "steps": str(len(trace))}
     if run.manifest.seconds is not None:
         facts["time"] = f"{run.manifest.seconds:.1f} s"
     if last is not None:

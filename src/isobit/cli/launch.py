@@ -175,7 +175,7 @@ class Launch:
                 replay=replay,
                 settings=self._settings,
             )
-            if self._code is not code or self._recorded() is not None:
+            if self._code is not code or self._recorded() is not None:  # else the journal alone names what was imported
                 self._capture.close()
         except OSError as error:
             print(f"isobit: the record of {run_id} could not be closed: {error.strerror or error}", file=sys.stderr)
@@ -228,7 +228,7 @@ class Launch:
                 if self._recorder.active:
                     self._observers.fell(Hole(event.operator, event.reason, event.count))
             case NoteEvent():
-                self._recorder.note(event.text)
+                self._recorder.note(self._as_recorded(event.text))
             case LogEvent():
                 said = self._recorder.log(event.name, event.bits, event.text)
                 if said is not None and said.bits:
@@ -240,7 +240,12 @@ class Launch:
                 if self._plan.keep_checkpoints and self._recorder.active:
                     self._keep(event)
             case OperatorEvent():
-                self._operators.add(Operator(**dataclasses.asdict(event)))
+                fields = dataclasses.asdict(event)
+                self._operators.add(Operator(**{**fields, "line": self._as_recorded(event.line)}))
+
+    def _as_recorded(self, text: str) -> str:
+        """`text` with paths as they were where the code was recorded: the mirror that it runs in is gone afterwards."""
+        return text if self._plan.mirror is None else text.replace(self._plan.mirror, "")
 
     def _keep(self, event: CheckpointEvent) -> None:
         """Keep a copy of a checkpoint; where that fails the run goes on."""
@@ -266,6 +271,7 @@ class Launch:
             operators_at=plan.operators_at,
             ours=self._is_ours,
             resume_from=plan.resume_from,
+            anew=plan.segment is not None and plan.resume_from is None,
             hidden_devices=self._devices,
         )
 

@@ -30,6 +30,7 @@ from isobit.record.parting import LENGTH, PARTS
 from isobit.record.precheck import changed_code, changed_surroundings
 from isobit.record.replay import DIFFERS, IDENTICAL, NONE
 from isobit.record.store import Run, Store
+from isobit.record.surrounding_differences import package_differences
 from isobit.record.workcopy import Mirror, code_in, working_copy
 
 CURRENT = "current"
@@ -65,7 +66,7 @@ def replay(store: Store, run: Run, how: How, as_json: bool = False) -> int:
         plan = _plan(store, run, code, how)
         _say_before(store, run, plan, code.mirror.hidden if code.mirror else ())
         if how.sample is not None:
-            return replay_segments(run, plan, code.folder, how.sample)
+            return replay_segments(run, plan, code.folder, how.sample, as_json)
         status, made = run_child(plan, code.folder, stdout=_STDERR if as_json else None)
         if made is not None and _verdict_of(made) is not None:
             made = with_causes(run, made)
@@ -139,7 +140,7 @@ def _object(verdict: Verdict, recorded: Manifest, made: Manifest | None) -> dict
         "recorded": _side(recorded),
         "replayed": _side(made) if made else None,
         "holes": _holes(*pair),
-        "package_changes": _package_changes(*pair),
+        "package_changes": [d.text for d in package_differences(recorded.packages, pair[1].packages)],
     }
 
 
@@ -230,7 +231,7 @@ def _print(verdict: Verdict, recorded: Manifest, made: Manifest | None) -> None:
         console.print(f"no verdict: {verdict.text}", style="yellow", markup=False, soft_wrap=True)
         return
     lines = [f"recorded {recorded.id}: {_conditions(recorded)}", f"replayed {made.id}: {_conditions(made)}"]
-    lines += _package_changes(recorded, made)
+    lines += [d.text for d in package_differences(recorded.packages, made.packages)]
     lines += [f"hole: {name}" for name in _holes(recorded, made)]
     lines += [f"likely cause: {why}" for why in verdict.causes]
     for line in lines:
@@ -260,10 +261,3 @@ def _conditions(manifest: Manifest) -> str:
 
 def _holes(recorded: Manifest, made: Manifest) -> list[str]:
     return sorted({hole.operator for hole in (*recorded.holes, *made.holes)})
-
-
-def _package_changes(recorded: Manifest, made: Manifest) -> list[str]:
-    """Packages with another version than recorded: the first thing to look at where bits differ."""
-    names = sorted(recorded.packages.keys() | made.packages.keys())
-    pairs = [(name, recorded.packages.get(name), made.packages.get(name)) for name in names]
-    return [f"package {n}: {old or 'none'} recorded, {new or 'none'} now" for n, old, new in pairs if old != new]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isobit.codegen.target import host_target
+from isobit.record.children import ChildLog
 from isobit.record.declare import tell_declared
 from isobit.record.hashing import Budget, Hashing
 from isobit.record.inputs import inputs_of, write_inputs
@@ -73,8 +74,11 @@ class DataWatch:
 
 def join_watch(text: str) -> None:
     """Take part in the run that `text` (`Watch.text`) describes, in a process that was started afresh."""
-    with contextlib.suppress(*_FAILURES):
-        _listen(OpenedFiles(Watch.of(text)))
+    watch = Watch.of(text)
+    try:
+        _listen(OpenedFiles(watch))
+    except _FAILURES as error:
+        ChildLog(Path(watch.log).parent).note(f"the files that a child process opens are not recorded: {error}")
 
 
 def begin_in_child(text: str, begin: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -26,17 +26,18 @@ from typing import Any
 from blake3 import blake3
 
 from isobit.record.errors import RecordError
-from isobit.record.filecache import FileCache, stamp
+from isobit.record.filecache import FileCache
 from isobit.record.git import GitError, GitTree, git_root, read_git
+from isobit.record.hashes import FileState
 from isobit.record.links import links_along
 from isobit.record.listing import Listing
 from isobit.record.manifest import EDITABLE, OUTSIDE, SCRIPT, SUBMODULE, Code, GitState, Tree
 from isobit.record.objects import Objects
+from isobit.record.packages import INSTALLED
 from isobit.record.secrets import redact
 from isobit.record.snapshot import Reader, snapshot
 
 JOURNAL = "code.jsonl"  # what was imported since the manifest was written: read where a run was killed
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _MOST_BINARY = 10 << 20  # bytes of an extension module that is kept
 _NAMED = 3  # files in a line that says what was left out
 _MAIN = frozenset({"__main__", "__mp_main__"})
@@ -57,7 +58,7 @@ class _Tree:
     listing: Listing = field(default_factory=Listing)
     git: GitState | None = None
     package: str | None = None
-    stamps: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    stamps: dict[str, FileState] = field(default_factory=dict)
 
     def name_of(self, real: str) -> str | None:
         """`real` as seen from the root; None if it lies outside."""
@@ -150,7 +151,7 @@ class CodeCapture:
             return False
         root = self._trees[0].root if self._trees else None
         inside = None if root is None else below(real, root)
-        return not _INSTALLED & set((real if inside is None else inside).split(os.sep))
+        return not INSTALLED & set((real if inside is None else inside).split(os.sep))
 
     def add(self, path: str) -> None:
         """Record the file `path` unless it is not the user's own or was recorded before. Never raises."""
@@ -233,7 +234,7 @@ class CodeCapture:
         name = tree.name_of(real) or os.path.basename(real)
         try:
             found = os.stat(real)
-            known = name in tree.listing.files and tree.stamps.get(name) == stamp(found)
+            known = name in tree.listing.files and tree.stamps.get(name) == FileState.of(found)
             if known or not stat.S_ISREG(found.st_mode):
                 return
             if not real.endswith(".py") and found.st_size > _MOST_BINARY:
@@ -245,7 +246,7 @@ class CodeCapture:
         before = tree.listing.files.get(name)
         if before is not None and before.digest != entry.digest:
             self.notes.append(f"{real} was edited between the start and its import; what was imported is recorded")
-        tree.stamps[name] = stamp(found)
+        tree.stamps[name] = FileState.of(found)
         tree.listing.keep(name, entry, redacted)
         self._write_down(tree, name)
 

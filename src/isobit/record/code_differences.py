@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from isobit.record.causes import CODE, FILE, Difference
 from isobit.record.code_files import code_files
 from isobit.record.inputs import read_inputs
+from isobit.record.listing import SOURCE
 from isobit.record.store import Run
 
 _LONGEST = 1 << 20  # bytes of a file that a patch is made of
-_SOURCE = (".py", ".pyi", ".pyx", ".pth", ".so", ".pyd", ".ipynb", ".c", ".cc", ".cpp", ".cu", ".h", ".sh")
 
 
 def code_differences(first: Run, second: Run) -> Iterator[Difference]:
@@ -24,7 +24,7 @@ def code_differences(first: Run, second: Run) -> Iterator[Difference]:
     data = _data(first, second)
     for name in sorted(one.keys() | two.keys()):
         a, b = one.get(name), two.get(name)
-        kind = CODE if data is None or name.endswith(_SOURCE) else FILE
+        kind = CODE if data is None or name.endswith(SOURCE) else FILE
         if kind == FILE and data is not None and any(path.endswith(f"/{name}") for path in data):
             continue
         what = "code" if kind == CODE else "tree"

@@ -28,7 +28,7 @@ from isobit.record.parting import LENGTH, PARTS, Parting, first_parting
 from isobit.record.remarks import remarks
 from isobit.record.store import Run, rewrite
 from isobit.record.surrounding_differences import surrounding_differences
-from isobit.record.trace import Trace, open_trace, read_steps
+from isobit.record.trace import Trace, open_trace
 
 ENTROPY_NOTE = "entropy: "  # how notes on randomness without a seed begin
 
@@ -48,39 +48,43 @@ class Compared:
 def compare(first: Run, second: Run) -> Compared:
     """Compare two records; raises RecordError if one is damaged."""
     found = differences(first, second)
-    parting = first_parting(read_steps(first.folder), read_steps(second.folder))
-    counts = tuple(sum(1 for _ in read_steps(run.folder)) for run in (first, second))
-    shorter = first if counts[0] < counts[1] else second
+    one, two = open_trace(first.folder), open_trace(second.folder)
+    parting = first_parting(one.steps(), two.steps())
+    shorter = first if len(one) < len(two) else second
     if parting is not None and parting.part == LENGTH and shorter.status not in (FINISHED, FAILED):
         parting = None
     why = () if parting is None else explain(parting, first, second, found)
-    return Compared(found, parting, why, (counts[0], counts[1]))
+    return Compared(found, parting, why, (len(one), len(two)))
 
 
-def explain(parting: Parting, first: Run, second: Run, found: tuple[Difference, ...]) -> tuple[str, ...]:
-    """Likely causes of `parting`, from the differences `found` and from what both runs say of themselves."""
+def explain(
+    parting: Parting, first: Run, second: Run, found: tuple[Difference, ...], start: int = 0
+) -> tuple[str, ...]:
+    """Likely causes of `parting`, from the differences `found` and from what both runs say of themselves. The second
+    began with the first one's step number `start`.
+    """
     entropy = dict.fromkeys(
         note for run in (first, second) for note in remarks(run)[1] if note.startswith(ENTROPY_NOTE)
     )
     texts = [note.removeprefix(ENTROPY_NOTE) for note in entropy]
     own = [Difference(ENTROPY, text, f"randomness that no seed reaches: {text}") for text in texts]
     traces = open_trace(first.folder), open_trace(second.folder)
-    holes = [hole for run, trace in zip((first, second), traces, strict=True) for hole in _holes(run, trace, parting)]
-    return causes(parting, [*found, *_in_trace(parting, *traces), *own], holes)
+    holes = [*_holes(first, traces[0], parting.step), *_holes(second, traces[1], parting.step - start)]
+    return causes(parting, [*found, *_in_trace(parting, *traces, start), *own], holes)
 
 
-def _holes(run: Run, trace: Trace, parting: Parting) -> list[Hole]:
+def _holes(run: Run, trace: Trace, step: int) -> list[Hole]:
     """The holes that had opened when the runs parted; a record that does not say when: all of them."""
-    later = {event["op"] for event in trace.events("h") if event.get("i", 0) > parting.step}
+    later = {event["op"] for event in trace.events("h") if event.get("i", 0) > step}
     return [hole for hole in remarks(run)[0] if hole.operator not in later]
 
 
-def _in_trace(parting: Parting, first: Trace, second: Trace) -> Iterator[Difference]:
+def _in_trace(parting: Parting, first: Trace, second: Trace, start: int) -> Iterator[Difference]:
     """What the traces tell apart from the steps: hyper-parameters where they part, parameters before the first step."""
-    if parting.step >= min(len(first), len(second)):
+    if parting.step >= min(len(first), len(second) + start):
         return
     optimizer = first.step(parting.step).optimizer
-    one, two = first.settings(parting.step, optimizer), second.settings(parting.step, optimizer)
+    one, two = first.settings(parting.step, optimizer), second.settings(parting.step - start, optimizer)
     for name in dict.fromkeys([*one, *two]):
         a, b = one.get(name), two.get(name)
         if a != b:
@@ -88,7 +92,7 @@ def _in_trace(parting: Parting, first: Trace, second: Trace) -> Iterator[Differe
                 f"hyper-parameter {name} of optimizer {optimizer} in step {parting.step}: {a or 'none'} → {b or 'none'}"
             )
             yield Difference(HYPER, name, text)
-    if _initial(first, optimizer) != _initial(second, optimizer):
+    if start == 0 and _initial(first, optimizer) != _initial(second, optimizer):
         yield Difference(INITIAL, f"optimizer {optimizer}", "the parameters differ before the first step")
 
 
@@ -97,15 +101,17 @@ def _initial(trace: Trace, optimizer: int) -> str | None:
     return next((event["d"] for event in trace.events("b") if event["o"] == optimizer), None)
 
 
-def with_causes(recorded: Run, made: Run) -> Run:
-    """The replay `made` of `recorded`, with likely causes of its difference added to its verdict, on disk too."""
+def with_causes(recorded: Run, made: Run, start: int = 0) -> Run:
+    """The replay `made` of `recorded`, from its step number `start` on, with likely causes of its difference added to
+    its verdict, on disk too.
+    """
     replay = made.manifest.replay
     verdict = replay.verdict if replay is not None else None
     if replay is None or verdict is None or verdict.step is None or verdict.what is None:
         return made
     known = verdict.what if verdict.what in PARTS else LENGTH
     parting = Parting(verdict.step, known, verdict.text)
-    why = explain(parting, recorded, made, differences(recorded, made))
+    why = explain(parting, recorded, made, differences(recorded, made), start)
     return rewrite(made, replay=dataclasses.replace(replay, verdict=dataclasses.replace(verdict, causes=why)))
 
 

@@ -1,7 +1,6 @@
 """Remembers what files held, so that a second run of a large tree reads none of them again.
 
-A file counts as unchanged if its size, both its times and its number are. One that was changed just before it was read
-is not remembered: a second change within the clock's grain would not show.
+A file counts as unchanged as long as its FileState is. One that was changed just before it was read is not remembered.
 """
 
 from __future__ import annotations
@@ -9,20 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from isobit.record.files import write_atomic
+from isobit.record.hashes import FileState
 
-_VERSION = 2  # a raised one forgets everything: where the search for secrets changes
-_GRAIN = 2_000_000_000  # nanoseconds; some file systems count in steps of two seconds
-_STAMP = tuple[int, int, int, int]
-
-
-def stamp(found: os.stat_result) -> _STAMP:
-    """What changes when a file does."""
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+_VERSION = 3  # a raised one forgets everything: where the search for secrets changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +37,7 @@ class FileCache:
     def get(self, name: str, found: os.stat_result) -> Known | None:
         """What the file `name` holds, if it has not changed."""
         entry = self._old.get(name)
-        if entry is None or entry[0] != [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]:
+        if entry is None or entry[0] != list(FileState.of(found)):
             return None
         self._new[name] = entry
         return Known(entry[1], entry[2])
@@ -53,8 +45,9 @@ class FileCache:
     def put(self, name: str, found: os.stat_result, known: Known) -> None:
         """Remember what the file `name` holds; `found` is of the time before it was read."""
         self._changed = True
-        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > _GRAIN:
-            self._new[name] = [list(stamp(found)), known.digest, known.redacted]
+        state = FileState.of(found)
+        if state.settled:
+            self._new[name] = [list(state), known.digest, known.redacted]
 
     def save(self) -> None:
         """Write what this run has seen, if that is news. A cache that cannot be written is no reason to stop."""

@@ -49,6 +49,11 @@ class FileState(NamedTuple):
     def of(found: os.stat_result) -> FileState:
         return FileState(found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
+    @property
+    def settled(self) -> bool:
+        """Whether the last change is long enough ago for another one to show."""
+        return time.time_ns() - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
+
 
 class FileChangedError(OSError):
     """The file is not, or no longer, the one that was meant."""
@@ -106,7 +111,7 @@ class Digests:
 
     def remember(self, path: str, state: FileState, digest: str) -> None:
         """Keep a digest, unless the file has changed so recently that it could change unseen."""
-        if time.time_ns() - max(state.mtime_ns, state.ctime_ns) < _SETTLED_NS:
+        if not state.settled:
             return
         self._pending[path] = (state, digest)
         if len(self._pending) >= _PENDING:

@@ -14,6 +14,8 @@ FILE = 0o100644
 EXECUTABLE = 0o100755
 LINK = 0o120000  # the object holds where it points to
 VERSION = 1
+SOURCE = (".py", ".pyi", ".pyx", ".pth", ".so", ".pyd", ".ipynb", ".c", ".cc", ".cpp", ".cu", ".h", ".sh")
+"""How the names of files end that are code; a tree holds others, too."""
 
 
 @dataclass(frozen=True, slots=True)

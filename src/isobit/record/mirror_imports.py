@@ -18,12 +18,13 @@ from importlib.machinery import (
     SourcelessFileLoader,
 )
 
+from isobit.record.packages import INSTALLED
+
 _LOADERS = (
     (ExtensionFileLoader, EXTENSION_SUFFIXES),
     (SourceFileLoader, SOURCE_SUFFIXES),
     (SourcelessFileLoader, BYTECODE_SUFFIXES),
 )
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def redirect(mirror: str, roots: Sequence[str]) -> None:
@@ -40,7 +41,7 @@ def redirect(mirror: str, roots: Sequence[str]) -> None:
         real = os.path.realpath(path)
         if not os.path.join(real, "").startswith(inside) or real.startswith(os.path.join(mirror, "")):
             return None
-        if _INSTALLED & set(real.split(os.sep)):
+        if INSTALLED & set(real.split(os.sep)):
             return None
         copy = mirror + real
         return copy if os.path.isdir(copy) else None

@@ -29,6 +29,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from isobit.record.hashes import FileState, hash_file
+from isobit.record.packages import INSTALLED
 
 NAME = "opened.jsonl"
 EVENTS = ("open", "os.rename", "sqlite3.connect")
@@ -40,7 +41,7 @@ SMALL = 64 << 10
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 _MAKES = os.O_CREAT | os.O_TRUNC | os.O_EXCL
 _CODE = tuple(all_suffixes())
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+_INSTALLED = tuple(f"/{name}/" for name in sorted(INSTALLED))
 _ABOUT_PACKAGES = (".dist-info/", ".egg-info/")
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
 

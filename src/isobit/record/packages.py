@@ -19,6 +19,9 @@ from blake3 import blake3
 from isobit.record.files import write_atomic
 
 _VERSION = 1
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of packages that are installed, not the user's own."""
+
 _ENDINGS = (".dist-info", ".egg-info")
 _HEADERS = 8192  # bytes of METADATA that hold name and version
 
@@ -126,7 +129,7 @@ def _editable(place: str) -> str | None:
             said = json.loads(data)
             if said.get("dir_info", {}).get("editable") and said["url"].startswith("file://"):
                 return unquote(urlsplit(said["url"]).path)
-    if place.endswith(".egg-info") and not {"site-packages", "dist-packages"} & set(Path(place).parts):
+    if place.endswith(".egg-info") and not INSTALLED & set(Path(place).parts):
         return os.path.dirname(place)  # `setup.py develop` describes it where it lies
     return None
 

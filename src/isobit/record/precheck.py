@@ -10,14 +10,12 @@ from blake3 import blake3
 
 from isobit.record.code_files import recorded_trees
 from isobit.record.environment import environment
-from isobit.record.listing import LINK
+from isobit.record.listing import LINK, SOURCE
 from isobit.record.manifest import SCRIPT
 from isobit.record.packages import packages
 from isobit.record.store import Run, Store
 from isobit.record.surrounding_differences import surrounding_differences
 from isobit.record.surroundings import machine
-
-_SOURCE = (".py", ".so", ".ipynb")
 
 
 def changed_surroundings(run: Run, store: Store, variables: Mapping[str, str]) -> list[str]:
@@ -41,7 +39,7 @@ def changed_code(run: Run, root: Path) -> Iterator[str]:
         if tree.kind != SCRIPT:
             continue
         for name, entry in listing.files.items():
-            if entry.mode == LINK or not name.endswith(_SOURCE) or name in listing.redacted:
+            if entry.mode == LINK or not name.endswith(SOURCE) or name in listing.redacted:
                 continue
             try:
                 same = blake3((root / name).read_bytes()).hexdigest() == entry.digest

@@ -7,8 +7,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from isobit.record.filecache import FileCache, Known, stamp
+from isobit.record.filecache import FileCache, Known
 from isobit.record.git import GitTree
+from isobit.record.hashes import FileState
 from isobit.record.listing import EXECUTABLE, FILE, LINK, Entry, LeftOut, Listing
 from isobit.record.objects import Objects
 from isobit.record.secrets import SECRET_FILE, is_secret_file, redact
@@ -29,7 +30,7 @@ class Caps:
 
 
 CAPS = Caps()
-Stamps = dict[str, tuple[int, ...]]
+Stamps = dict[str, FileState]
 
 
 class Reader:
@@ -80,7 +81,7 @@ def snapshot(
             listing.left_out[name] = LeftOut(status.st_size, f"the tree holds more than {caps.tree >> 20} MiB")
         else:
             room -= status.st_size
-            stamps[name] = stamp(status)
+            stamps[name] = FileState.of(status)
             _keep(listing, reader, prefix + name, name, status)
     cache.save()
     listing.left_out = _summed(listing.left_out)

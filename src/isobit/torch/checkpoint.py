@@ -85,6 +85,8 @@ class Checkpoint:
         Raises CheckpointError, before any part is touched, where the file is damaged or does not belong to these parts.
         """
         file = to_load(Path(path))
+        if file is None:
+            return False
         try:
             content, tensors = read(file)
         except FileNotFoundError:

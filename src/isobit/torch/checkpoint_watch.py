@@ -12,22 +12,26 @@ RESUMED = "the run began from the checkpoint "  # how the note begins
 
 
 class _Watch:
-    """One run under way: where its events go, and the file that its first `load` reads in place of its own."""
+    """One run under way: where its events go, and the file that its first `load` reads in place of its own. With
+    `anew` it finds none.
+    """
 
-    def __init__(self, sink: EventSink, resume_from: Path | None) -> None:
+    def __init__(self, sink: EventSink, resume_from: Path | None, anew: bool) -> None:
         self.sink = sink
         self.resume_from = resume_from
+        self.anew = anew
 
 
 _WATCHES: list[_Watch] = []  # a script's own Checkpoint can reach no other place
 
 
 @contextmanager
-def watching(sink: EventSink, resume_from: Path | None = None) -> Iterator[None]:
+def watching(sink: EventSink, resume_from: Path | None = None, anew: bool = False) -> Iterator[None]:
     """While it is entered, `sink` gets a CheckpointEvent for each file that is written. With `resume_from` the first
-    `Checkpoint.load` reads that file, whatever its own is, and `sink` gets a note that begins with RESUMED.
+    `Checkpoint.load` reads that file, whatever its own is, and `sink` gets a note that begins with RESUMED; with `anew`
+    it finds no file, whatever a later part of the run has left there.
     """
-    watch = _Watch(sink, resume_from)
+    watch = _Watch(sink, resume_from, anew)
     _WATCHES.append(watch)
     try:
         yield
@@ -41,9 +45,12 @@ def saved(path: Path, digest: str) -> None:
         watch.sink(CheckpointEvent(str(path.absolute()), digest))
 
 
-def to_load(path: Path) -> Path:
-    """The file to load where the script asks for `path`."""
+def to_load(path: Path) -> Path | None:
+    """The file to load where the script asks for `path`; None where there shall be none."""
     for watch in tuple(_WATCHES):
+        if watch.anew:
+            watch.anew = False
+            return None
         if watch.resume_from is not None:
             path, watch.resume_from = watch.resume_from, None
             watch.sink(NoteEvent(f"{RESUMED}{path}"))

@@ -137,6 +137,7 @@ class SessionOptions:
     seed: int = 0
     operators_at: int | None = None  # the step, counted from 0, whose operators are traced
     resume_from: str | None = None  # the checkpoint that the script's first Checkpoint.load reads
+    anew: bool = False  # it finds no checkpoint
     ours: Callable[[str], bool] = every_file  # whether a source file is the script's own; for the lines of operators
     sampling: Sampling = DEFAULT
     hidden_devices: tuple[str, ...] = ()  # the kinds that are here, and which the script is not to see

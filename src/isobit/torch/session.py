@@ -45,7 +45,7 @@ def exact_session(options: SessionOptions, sink: EventSink) -> Iterator[SessionI
             _operators(options, sink) as sink,
             StepHooks(sink, options.sampling),
             logging_to(sink),
-            watching(sink, Path(options.resume_from) if options.resume_from else None),
+            watching(sink, Path(options.resume_from) if options.resume_from else None, options.anew),
         ):
             yield info
 
