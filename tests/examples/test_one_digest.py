@@ -71,9 +71,12 @@ def run(name: str, way: Way, folder: Path) -> list[str]:
     return [" ".join((*step.losses, step.parameters)) for step in read_steps(record)]
 
 
+# The smaller one in the ways that differ most: what the others show, they show of the larger one.
+CASES = [("digits_cnn", way) for way in WAYS] + [("tabular_mlp", way) for way in (WAYS[0], WAYS[-1])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("name", "way"), CASES, ids=str)
 def test_an_example_has_one_digest(name: str, way: Way, tmp_path: Path, update_golden: bool) -> None:
     steps = run(name, way, tmp_path)
     assert steps, "no optimizer step was recorded"
